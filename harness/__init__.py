@@ -1,0 +1,1 @@
+"""A declarative harness for agentic post-training rounds of language models."""

@@ -1,0 +1,169 @@
+"""Canonical bytes, content identifiers and the exact versions of maps.
+
+An identifier is `sha256:` and 64 hex digits. Every hash is separated by domain,
+
+    id(kind, meta, tensors) = H("harness/" kind "/v1" 0x00 canonical({meta, tensors: [name, dtype, shape, root]}))
+
+where `canonical` is the JSON of RFC 8785 and `root` is the RFC 9162 Merkle root over the chunks of
+1 MiB of a tensor's little-endian bytes: equal for any file layout, and hashed in parallel.
+What has no single spelling raises, and the message names its path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import rfc8785
+
+CHUNK = 1 << 20
+"""Bytes of a Merkle leaf."""
+PARALLEL_FROM = 4 * CHUNK
+"""Bytes from which hashing on several threads is worth its start."""
+
+_INT_LIMIT = 2**53 - 1
+_pool = ThreadPoolExecutor(thread_name_prefix="harness-hash")
+
+
+def canonical(value: Any, *, path: str = "$") -> bytes:
+    """The RFC 8785 bytes of a JSON value.
+
+    Mappings with string keys, sequences, strings, booleans, None, integers up to 2^53-1 and finite
+    floats have a spelling (tuples spell as lists). Raises ValueError for anything else.
+    """
+    return rfc8785.dumps(plain(value, path=path))
+
+
+def plain(value: Any, *, path: str = "$") -> Any:
+    """The same value as plain dicts, lists and scalars; ValueError names the path of what cannot be."""
+    if value is None or isinstance(value, bool | str) and not isinstance(value, enum.Enum):
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value, path=path)
+    if isinstance(value, int):
+        if abs(value) > _INT_LIMIT:
+            raise ValueError(f"{path}: {value} exceeds 2^53-1; spell it as a string")
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{path}: {value} cannot enter a record; give a finite number")
+        return float(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"{path}: the key {key!r} is {type(key).__name__}; keys are strings")
+        return {key: plain(item, path=f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, path=f"{path}[{i}]") for i, item in enumerate(value)]
+    raise ValueError(f"{path}: a {type(value).__name__} has no canonical spelling; give JSON values")
+
+
+def evidence(value: float) -> float | str:
+    """A float that was measured: NaN and infinities become strings, so that a record can hold them."""
+    value = float(value)
+    return value if math.isfinite(value) else repr(value)
+
+
+def digest(domain: str, *parts: bytes) -> str:
+    """`sha256:…` of the parts, which must be unambiguous in their domain."""
+    hasher = hashlib.sha256(f"harness/{domain}/v1\0".encode())
+    for part in parts:
+        hasher.update(part)
+    return "sha256:" + hasher.hexdigest()
+
+
+def merkle_root(leaves: list[bytes]) -> bytes:
+    """The RFC 9162 tree hash of leaf hashes; of no leaves, the hash of nothing."""
+    if not leaves:
+        return hashlib.sha256(b"").digest()
+    while len(leaves) > 1:
+        pairs = [
+            hashlib.sha256(b"\1" + leaves[i] + leaves[i + 1]).digest()
+            for i in range(0, len(leaves) - 1, 2)
+        ]
+        # an odd last node moves up unchanged, which is RFC 9162's largest-power-of-two split
+        leaves = pairs + ([leaves[-1]] if len(leaves) % 2 else [])
+    return leaves[0]
+
+
+def _leaf(view: memoryview) -> bytes:
+    hasher = hashlib.sha256(b"\0")
+    hasher.update(view)
+    return hasher.digest()
+
+
+TensorBytes = tuple[str, str, tuple[int, ...], memoryview]
+"""Name, dtype (safetensors' names: F32, BF16, I64, BOOL, …), shape, contiguous little-endian bytes."""
+
+
+def content_id(kind: str, meta: Any, tensors: Iterable[TensorBytes] = ()) -> str:
+    """The identifier of a value made of canonical JSON and named tensors."""
+    rows = sorted(tensors, key=lambda row: row[0])
+    chunks = [[view[i : i + CHUNK] for i in range(0, len(view), CHUNK)] for *_, view in rows]
+    flat = [chunk for group in chunks for chunk in group]
+    # threads only where they pay: hashlib releases the lock for long buffers
+    parallel = sum(len(view) for *_, view in rows) >= PARALLEL_FROM
+    leaves = iter(_pool.map(_leaf, flat) if parallel else map(_leaf, flat))
+    entries = [
+        [name, dtype, list(shape), merkle_root([next(leaves) for _ in group]).hex()]
+        for (name, dtype, shape, _), group in zip(rows, chunks, strict=True)
+    ]
+    return digest(kind, canonical({"meta": meta, "tensors": entries}))
+
+
+def name_of(thing: Any) -> str:
+    """`family.module` of a map of this project, or the full dotted path of somebody else's."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    if cls.__module__.startswith("harness."):
+        return cls.__module__.removeprefix("harness.")
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def settings(thing: Any, *, path: str = "$") -> Any:
+    """The canonical document of a frozen dataclass: its name, version and every field that counts.
+
+    A field declared with `metadata={"identity": False}` (a handle, a cache) is left out. Contents
+    count by their identifier. A callable cannot be spelt: give its import path as a string.
+    """
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        fields = {
+            f.name: settings(getattr(thing, f.name), path=f"{path}.{f.name}")
+            for f in dataclasses.fields(thing)
+            if f.metadata.get("identity", True)
+        }
+        version = getattr(type(thing), "version", None)
+        named = f"{name_of(thing)}@{version}" if version is not None else name_of(thing)
+        return {"map": named, "settings": fields}
+    if isinstance(thing, Mapping):
+        return {str(k): settings(v, path=f"{path}.{k}") for k, v in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [settings(v, path=f"{path}[{i}]") for i, v in enumerate(thing)]
+    if isinstance(getattr(thing, "id", None), str):
+        return thing.id
+    return plain(thing, path=path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """An exact implementation version: what a record says of a map."""
+
+    name: str
+    """`credit.group@1`."""
+    settings: str
+    """The digest of its settings."""
+
+    @classmethod
+    def of(cls, thing: Any) -> Version:
+        document = settings(thing)
+        return cls(document["map"], digest("settings", canonical(document)))
+
+    def exact(self) -> dict[str, str]:
+        return {"name": self.name, "settings": self.settings}
+
+
+Hash = Callable[[str, Any, Iterable[TensorBytes]], str]
