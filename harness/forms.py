@@ -40,6 +40,39 @@ class Stop(enum.IntEnum):
 
 
 @dataclass(frozen=True)
+class Call:
+    """A tool call as the policy wrote it; `arguments` is None where it cannot be read."""
+
+    name: str
+    arguments: Mapping[str, Any] | None
+    raw: str
+
+
+@dataclass(frozen=True)
+class Action:
+    """One turn of the policy, parsed."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    """What an environment answers to an action."""
+
+    messages: list[dict[str, Any]]
+    """Chat messages to show next."""
+    reward: float = 0.0
+    done: bool = False
+    stop: Stop | None = None
+    """Why it ended, where it did not simply terminate."""
+    key: str = ""
+    """The environment's state key: turns with equal keys met the same state."""
+    calls: tuple[dict[str, Any], ...] = ()
+    """Tool calls for the record: name, arguments, result or error."""
+
+
+@dataclass(frozen=True)
 class Packed:
     """An immutable value: canonical metadata and named arrays."""
 
