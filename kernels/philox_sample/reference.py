@@ -94,7 +94,8 @@ def check(
 
 
 def _first_above(mass: Tensor, running: Tensor, target: Tensor) -> Tensor:
-    """Per row, the first index of positive mass whose running sum exceeds the target, or the last."""
+    """Per row, the first index of positive mass whose running sum exceeds the target, or the last
+    index of positive mass."""
     positive = mass > 0
     hit = positive & (running > target[:, None])
     last = mass.shape[1] - 1 - positive.flip(1).int().argmax(1)
