@@ -1,0 +1,1 @@
+"""Environments Env^υ: pure functions on immutable states, seeded at reset, re-drivable."""

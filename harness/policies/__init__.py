@@ -1,0 +1,1 @@
+"""Policies: models as artifacts, serializers, inference settings and engines."""

@@ -1,0 +1,1 @@
+"""Serializers: messages to tokens and sampled tokens to actions; part of ι."""

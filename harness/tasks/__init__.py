@@ -1,0 +1,1 @@
+"""Tasks T: a law on problems; and samplers S: a law on batches of them."""

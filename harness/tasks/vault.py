@@ -1,0 +1,62 @@
+"""Vaults with one lock or several, each with a code of one symbol.
+
+    codes ~ Uniform(A^L)            A the first `codes` symbols of 0123456789abcdef, L = `locks`
+
+so μ(x) = codes^(-L) for every x. The policy is told that there is a vault, and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from harness.round import Seed
+from harness.tasks.uniform import below
+
+SYMBOLS = "0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class Vault:
+    """The uniform law on codes.
+
+    Degenerate: with `codes` 1 there is nothing to look for.
+    Versions: 1, the first.
+    """
+
+    version: ClassVar[str] = "1"
+    codes: int = 8
+    """Symbols that a code can be: 1 to 16."""
+    locks: int = 1
+    """Locks in a row."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.codes <= len(SYMBOLS):
+            raise ValueError(f"task.codes is {self.codes}; a vault has 1 to {len(SYMBOLS)} codes")
+        if self.locks < 1:
+            raise ValueError(f"task.locks is {self.locks}; a vault has at least 1 lock")
+
+    def draw(self, seed: Seed) -> dict[str, Any]:
+        symbols = [SYMBOLS[below(seed.fold("lock", i), self.codes)] for i in range(self.locks)]
+        return self._problem(symbols)
+
+    def support(self) -> Iterator[tuple[dict[str, Any], float]]:
+        """Every problem with its probability."""
+        for symbols in itertools.product(SYMBOLS[: self.codes], repeat=self.locks):
+            yield self._problem(list(symbols)), float(self.codes) ** -self.locks
+
+    def probability(self, problem: dict[str, Any]) -> float:
+        codes = problem.get("codes", [])
+        known = len(codes) == self.locks and all(c in SYMBOLS[: self.codes] for c in codes)
+        if not known or problem != self._problem(list(codes)):
+            return 0.0
+        return float(self.codes) ** -self.locks
+
+    def _problem(self, symbols: list[str]) -> dict[str, Any]:
+        return {
+            "messages": [{"role": "user", "content": "vault closed"}],
+            "codes": symbols,
+            "answer": " ".join(symbols),
+        }
