@@ -1,0 +1,1 @@
+"""A: what a round cost, rejected work included."""

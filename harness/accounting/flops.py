@@ -1,0 +1,58 @@
+"""Model FLOPs of a transformer, from the shapes of its tensors and its configuration.
+
+    one forward of a token            2·N
+    attention of a token at place t   4·layers·heads·head_dim·t      (QKᵀ and AV, t tokens seen)
+
+N counts the elements of the matrices that a token is multiplied with: every tensor of two or more
+dimensions but look-up tables (an input embedding that is not also the output layer, positions).
+A backward pass counts twice a forward. Softmax, norms and elementwise work are left out, as usual.
+
+Source: Kaplan et al., arXiv 2001.08361, section 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from harness.forms import Artifact
+
+TABLES = ("embed", "wte", "wpe")
+"""Parts of names of look-up tables."""
+
+
+def matrix_elements(model: Artifact) -> int:
+    """N: see the top of this file."""
+    sizes = {name: prod(t.shape) for name, t in model.tensors.items() if len(t.shape) >= 2}
+    tables = {name for name in sizes if any(part in name for part in TABLES)}
+    untied = any("lm_head" in name or "embed_out" in name for name in sizes)
+    # a tied table is stored once, under the name of the embedding, and is the output layer too
+    tokens = {name for name in tables if "pos" not in name and "wpe" not in name}
+    left_out = tables if untied else tables - tokens
+    return sum(size for name, size in sizes.items() if name not in left_out)
+
+
+def attention_width(architecture: Mapping[str, Any]) -> int:
+    """layers·heads·head_dim. Raises ValueError where the configuration does not say."""
+    config = {**architecture, **architecture.get("text_config", {})}
+
+    def read(*names: str) -> int | None:
+        return next((int(config[n]) for n in names if config.get(n) is not None), None)
+
+    layers = read("num_hidden_layers", "n_layer", "num_layers")
+    width = read("hidden_size", "n_embd", "d_model")
+    heads, head_dim = read("num_attention_heads", "n_head", "num_heads"), read("head_dim")
+    if heads is not None and head_dim is not None:
+        width = heads * head_dim
+    if layers is None or width is None:
+        raise ValueError(
+            "the model's configuration names no layers or width, so its FLOPs cannot be counted; "
+            f"it has {', '.join(sorted(config))}"
+        )
+    return layers * width
+
+
+def seen(start: int, end: int) -> int:
+    """Σ of t for the tokens at places start+1 … end: how many tokens they attend to in all."""
+    return (end * (end + 1) - start * (start + 1)) // 2

@@ -1,0 +1,1 @@
+"""C: feedback becomes credit for tokens. No model is among its inputs."""

@@ -1,0 +1,1 @@
+"""F: feedback on stopped trajectories."""

@@ -1,0 +1,1 @@
+"""What decides between accept and reject, from the report of an update."""
