@@ -89,10 +89,10 @@ class Store:
     def get(self, kind: type[V], identifier: str, *, check: bool = False) -> V: ...
 
     def get(self, kind: str | type[Any], identifier: str, *, check: bool = False) -> Any:
-        """Read a value. KeyError: it is absent. Corrupt: it is not what its name says (with `check`).
+        """Read a value; KeyError where it is absent, Corrupt where it is not what its name says.
 
-        kind: its name, or the class to read it as: a Packed form, or any class made from
-        (kind, meta, tensors), with a fourth field `tokenizer` if it has one.
+        Only `check` hashes it again. kind: its name, or the class to read it as: a Packed form, or
+        any class made from (kind, meta, tensors), with a fourth field `tokenizer` if it has one.
         """
         cls = kind if isinstance(kind, type) else PACKED.get(kind, Artifact)
         name = kind if isinstance(kind, str) else getattr(kind, "kind", "model")

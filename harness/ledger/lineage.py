@@ -1,0 +1,257 @@
+"""A lineage: a chain of records with its branches, its curves, and its attempts."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.ledger import files, projection, record
+from harness.ledger.attempt import WRITER, Attempt, Spent, writer
+from harness.ledger.connection import retrying
+from harness.ledger.entry import (
+    FORK,
+    HEAD,
+    MAIN,
+    NEXT,
+    STATE,
+    Conflict,
+    Entry,
+    Fork,
+    branch_name,
+    load,
+)
+from harness.ledger.record import Broken, Document
+
+Step = Callable[[str], None]
+"""Called after each step of a commit with its name."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A lineage by its run. Every method reads the store afresh; nothing is kept in memory."""
+
+    client: Any
+    experiment: str
+    name: str
+    run: str
+
+    @property
+    def genesis(self) -> Entry:
+        run = self.client.get_run(self.run)
+        return load(run, f"{self.run}:{run.data.params.get('ledger.genesis')}")
+
+    # ---- reading
+
+    def head(self, branch: str = MAIN) -> Entry:
+        """The newest record of a branch: from the hint where it leads, else from the genesis."""
+        run = self.client.get_run(self.run)
+        start = self._hinted(run.data.tags.get(HEAD + branch), branch)
+        if start is None:
+            *_, start = self.walk(branch)
+        while (pointer := start.successors.get(branch)) is not None:
+            start = self._follow(pointer)
+        return start
+
+    def walk(self, branch: str = MAIN) -> Iterator[Entry]:
+        """Every record from the genesis to the head of a branch. Raises Broken where it breaks."""
+        forks = self.forks()
+        if branch != MAIN and branch not in forks:
+            raise ValueError(
+                f"the lineage {self.name!r} has no branch {branch!r}; it has {[MAIN, *forks]}"
+            )
+        legs: list[tuple[str, Fork | None]] = [(branch, None)]
+        while (name := legs[0][0]) != MAIN:
+            if len(legs) > len(forks):
+                raise Broken(f"the branches of {self.name!r} fork from one another in a circle")
+            legs.insert(0, (forks[name].branch, forks[name]))
+        entry = self.genesis
+        yield entry
+        for name, stop in legs:
+            while stop is None or entry.n < stop.n:
+                if (pointer := entry.successors.get(name)) is None:
+                    break
+                entry = self._follow(pointer)
+                yield entry
+            if stop is not None and entry.pointer != stop.pointer:
+                raise Broken(f"branch {name!r} does not hold the fork point {stop.pointer}")
+
+    def forks(self) -> dict[str, Fork]:
+        """The branches beside main, and where each begins."""
+        params = self.client.get_run(self.run).data.params
+        named = {k.removeprefix(FORK): v for k, v in params.items() if k.startswith(FORK)}
+        return {name: Fork.parse(text) for name, text in named.items()}
+
+    def attempts(self) -> list[Spent]:
+        """Work that is not in the chain, oldest first, with what it had spent by its last note."""
+        found: list[Any] = []
+        token = None
+        while token is not None or not found:
+            page = self.client.search_runs(
+                [self.experiment], f"tags.\"mlflow.parentRunId\" = '{self.run}' "
+                f"and tags.\"{STATE}\" != 'committed'", run_view_type=3,
+                max_results=1000, order_by=["attributes.start_time ASC"], page_token=token,
+            )  # fmt: skip
+            found += page
+            if (token := page.token) is None:
+                break
+        return [Spent.of(run) for run in found if not self._pointed(run)]
+
+    def totals(self, branch: str = MAIN) -> dict[str, dict[str, float]]:
+        """Costs so far: of the chain (exact), and of the attempts (a lower bound)."""
+        chain = self.head(branch).document.sealed.get("totals", {})
+        lost: dict[str, float] = {}
+        for attempt in self.attempts():
+            for name, value in attempt.cost.items():
+                lost[name] = lost.get(name, 0) + value
+        return {"committed": {k: float(v) for k, v in chain.items()}, "attempts": lost}
+
+    # ---- writing
+
+    def attempt(self, parent: Entry, branch: str = MAIN) -> Attempt:
+        """Write a run ahead for the round after `parent`: what is spent now is not lost."""
+        n = parent.n + 1
+        tags = {
+            "mlflow.parentRunId": self.run, STATE: "attempt", WRITER: writer(),
+            "ledger.branch": branch_name(branch), "ledger.index": str(n),
+            "ledger.parent_run": parent.run,
+        }  # fmt: skip
+        where = "" if branch == MAIN else f"{branch}/"
+        run = retrying(lambda: self.client.create_run(
+            self.experiment, tags=tags, run_name=f"{self.name}/{where}{n:05d}"
+        ))  # fmt: skip
+        return Attempt(self, parent, branch, run.info.run_id, run.info.artifact_uri)
+
+    def append(
+        self, parent: Entry, exact: Mapping[str, Any], sealed: Mapping[str, Any], *,
+        branch: str = MAIN, artifacts: Mapping[str, bytes] | None = None,
+        attempt: Attempt | None = None, step: Step = lambda name: None,
+    ) -> Entry:  # fmt: skip
+        """Append the record after `parent`.
+
+        exact: Record.exact(). sealed: JSON; `metered` (dimension to float), `metrics` (flat, name
+        to float) and `params` (shown beside the identifiers) are projected. Raises Conflict where
+        another writer's record took the place; one of equal identity is returned as if ours.
+        """
+        pages = {name: bytes(data) for name, data in (artifacts or {}).items()}
+        digests = {k: "sha256:" + hashlib.sha256(v).hexdigest() for k, v in pages.items()}
+        document = record.following(parent.document, branch, exact, sealed, digests)
+        ours = attempt or self.attempt(parent, branch)
+        self._prepare(ours, document, pages, step)
+        entry = Entry(ours.run, document, {})
+        if branch not in (MAIN, parent.branch):
+            self._fork(branch, parent)
+        taken = self._swap(parent.run, NEXT + branch, entry.pointer)
+        step("committed")
+        if taken != entry.pointer:
+            winner = self._follow(taken)
+            cost = {**document.exact["c"], **document.sealed.get("metered", {})}
+            ours.checkpoint("A", {name: float(value) for name, value in cost.items()})
+            twin = winner.identity == document.identity
+            ours.end("twin" if twin else "beaten")
+            if not twin:
+                raise Conflict(winner)
+            return winner
+        self.show(entry)
+        step("shown")
+        self._finish(entry)
+        return entry
+
+    def show(self, entry: Entry) -> None:
+        """Write the curves' points and the head hint of a committed record, once each."""
+        self._batch(self.run, metrics=projection.on_lineage(entry.document), step=entry.n,
+                    tags={HEAD + entry.branch: entry.run})  # fmt: skip
+
+    def _prepare(
+        self, ours: Attempt, document: Document, pages: Mapping[str, bytes], step: Step
+    ) -> None:
+        """Everything of a record but its commit."""
+        shown = projection.params(document) | {
+            "ledger.lineage": self.run, "ledger.parent_run": ours.parent.run,
+        }  # fmt: skip
+        numbers = projection.metrics(document)
+        step("begun")
+        files.write(ours.artifact_uri, {files.RECORD: document.encoded, **pages})
+        if files.read(ours.artifact_uri, files.RECORD) != document.encoded:
+            raise OSError(f"run {ours.run} does not give back the record that was written to it")
+        step("written")
+        self._batch(ours.run, shown, numbers, step=document.n)
+        step("described")
+
+    def _finish(self, entry: Entry) -> None:
+        retrying(lambda: self.client.set_tag(entry.run, STATE, "committed"))
+        retrying(lambda: self.client.set_terminated(entry.run, "FINISHED"))
+
+    def _fork(self, branch: str, parent: Entry) -> None:
+        fork = Fork(parent.branch, parent.n, parent.pointer)
+        taken = self._swap(self.run, FORK + branch, str(fork))
+        if taken != str(fork):
+            there = Fork.parse(taken)
+            raise ValueError(
+                f"branch {branch!r} already begins after round {there.n} of {there.branch!r}; "
+                "choose another name"
+            )
+
+    def _swap(self, run: str, name: str, value: str) -> str:
+        """Write a param once; whoever wrote it, its value. MLflow's own compare-and-swap."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            retrying(lambda: self.client.log_param(run, name, value))
+        except MlflowException:
+            taken = self.client.get_run(run).data.params.get(name)
+            if taken is None:
+                raise
+            return str(taken)
+        return value
+
+    def _batch(
+        self, run: str, params: Mapping[str, str] | None = None,
+        metrics: Mapping[str, float] | None = None, *, step: int = 0,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = int(time.time() * 1000)
+        retrying(lambda: self.client.log_batch(
+            run, [Metric(k, v, now, step) for k, v in (metrics or {}).items()],
+            [Param(k, v) for k, v in (params or {}).items()],
+            [RunTag(k, v) for k, v in (tags or {}).items()],
+        ))  # fmt: skip
+
+    def _follow(self, pointer: str) -> Entry:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = self.client.get_run(pointer.split(":")[0])
+        except MlflowException as error:
+            raise Broken(f"the record {pointer} is gone: its run cannot be read") from error
+        return load(run, pointer)
+
+    def _hinted(self, run_id: str | None, branch: str) -> Entry | None:
+        """The entry that a hint names, if its parent points to it on this branch."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = self.client.get_run(run_id or "")
+            if run.data.params.get("ledger.lineage") != self.run:
+                return None
+            parent = self.client.get_run(run.data.params.get("ledger.parent_run", ""))
+            pointer = parent.data.params.get(NEXT + branch)
+            return None if pointer is None else load(run, pointer)
+        except (MlflowException, Broken):
+            return None
+
+    def _pointed(self, run: Any) -> bool:
+        """Whether a run that was not marked as committed is a record all the same."""
+        from mlflow.exceptions import MlflowException
+
+        tags = run.data.tags
+        try:
+            parent = self.client.get_run(tags.get("ledger.parent_run", ""))
+        except MlflowException:
+            return False
+        pointer = parent.data.params.get(NEXT + tags.get("ledger.branch", ""))
+        return pointer is not None and pointer.split(":")[0] == run.info.run_id
