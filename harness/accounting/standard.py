@@ -103,7 +103,7 @@ class Standard:
             "tokens/trained": trained,
             "tokens/scored": scored,
             "environment/steps": len(Z.arrays["turn_episode"]),
-            "tool/calls": sum(len(t.get("calls") or ()) for e in Z.episodes for t in e["turns"]),
+            "tool/calls": sum(len(t["event"]["calls"]) for e in Z.episodes for t in e["turns"]),
             "flops/rollout": 2 * matrices * (prompts + observed + sampled) + 4 * width * rolled,
             "flops/update": 2 * matrices * forwards + 4 * width * batch * forwards // max(total, 1),
             "optimizer/steps": int(report["steps"]),

@@ -13,7 +13,7 @@ import numpy as np
 from harness.forms import Lesson, Scores, Trajectories
 from harness.identity import evidence
 
-from .statistics import Array, centre
+from .statistics import Array, centre, whiten
 
 CARRIED = ("token_ids", "is_action", "episode_offsets", "logprobs", "threshold", "ref_logprobs")
 """Arrays of Z that Γ copies where they are there."""
@@ -64,6 +64,21 @@ def turn_of(Z: Trajectories) -> Array:
 def _within(lengths: Array) -> Array:
     ends = np.cumsum(lengths)
     return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+
+
+def spread_turns(Z: Trajectories, credit_N: Array) -> Array:
+    """Credit of turns on the tokens of their actions; 0 elsewhere."""
+    turn_T = turn_of(Z)
+    # index -1, outside of all turns, reads the appended 0
+    return np.append(credit_N, 0.0)[turn_T]
+
+
+def whitened(Z: Trajectories, F: Scores, values_T: Array) -> Array:
+    """Mean 0 and variance 1 over the action tokens of scorable episodes; 0 elsewhere."""
+    kept_T = Z.is_action_T & ~np.isnan(rewards_of(Z, F))[episode_of(Z)]
+    result_T = np.zeros(len(values_T), np.float64)
+    result_T[kept_T] = whiten(values_T[kept_T])
+    return result_T
 
 
 def lesson(

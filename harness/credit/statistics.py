@@ -7,6 +7,7 @@ equal ones keep their digits; variances are sums of squares about the mean, neve
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,12 @@ def centre(values: Array, labels: Array) -> Centred:
     return Centred(
         scored, centred, mean[labels], count[labels], square[labels], ~varied[labels]
     )  # fmt: skip
+
+
+def labels_of(keys: Iterable[Hashable]) -> Array:
+    """Integers from 0, equal where keys are, in the order in which keys first appear."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
 
 
 def std_of_others(values: Array, attempts: int) -> Array:

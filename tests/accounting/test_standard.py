@@ -13,7 +13,7 @@ MODEL = Artifact(
     "model", {"architecture": ARCHITECTURE}, {"embed_tokens.weight": SimpleNamespace(shape=(10, 8))}
 )
 MASKS = [[0, 0, 1, 1], [0, 0, 1, 0, 0, 1], [0, 1], [0, 1]]
-TURNS: list[Any] = [[{"calls": [{}, {}]}], [{"calls": []}, {}], [], []]
+CALLS: list[Any] = [[[{}, {}]], [[], []], [[]], [[]]]
 IDS = [[5, 6, 1, 1], [5, 6, 2, 3, 3, 2], [7, 1], [8, 1]]
 
 
@@ -21,7 +21,7 @@ def trajectories() -> Trajectories:
     return Trajectories(
         {
             "problems": 2, "attempts": 2, "sampling": {},
-            "episodes": [{"turns": turns} for turns in TURNS],
+            "episodes": [{"turns": [{"event": {"calls": c}} for c in turns]} for turns in CALLS],
         },
         {
             "token_ids": np.concatenate(IDS).astype(np.int32),

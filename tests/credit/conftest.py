@@ -31,7 +31,7 @@ def make(
     given = np.zeros(len(spans)) if turn_rewards is None else np.array(turn_rewards, np.float64)
     names = list(states or [f"turn {k}" for k in range(len(spans))])
     episodes = [
-        {"turns": [{"state": names[k]} for k in np.flatnonzero(turn_episode == b)]}
+        {"turns": [{"event": {"key": names[k]}} for k in np.flatnonzero(turn_episode == b)]}
         for b in range(len(rows))
     ]
     size = int(offsets[-1])
