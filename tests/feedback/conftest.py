@@ -34,7 +34,7 @@ def make(
             "attempts": attempts,
             "sampling": {"temperature": 1.0},
             "episodes": [
-                {"turns": [{"action": text, "observation": [], "calls": []} for text in row]}
+                {"turns": [{"action": {"text": text}, "event": {}} for text in row]}
                 for row in written
             ],
         },

@@ -52,14 +52,5 @@ class PPO(Terms):
             )
 
     def kernel(self) -> Objective:
-        from harness.kernels.policy_rows.reference import Objective
-
-        return Objective(
-            kind="ppo",
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            dual_clip=self.dual_clip,
-            kl_kind=self.kl,  # type: ignore[arg-type]
-            kl_coef=self.kl_coef,
-            entropy_coef=self.entropy_coef,
-        )
+        bounds = {"clip_low": self.clip_low, "clip_high": self.clip_high}
+        return self.row_objective("ppo", dual_clip=self.dual_clip, **bounds)

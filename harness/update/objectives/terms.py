@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -84,6 +84,14 @@ class Terms:
     def kernel(self) -> Objective:
         """The loss of one row, for `kernels/policy_rows`."""
         raise NotImplementedError
+
+    def row_objective(self, kind: str, **own: Any) -> Objective:
+        """The kernel's loss of this kind with the shared terms."""
+        from harness.kernels.policy_rows.reference import Objective
+
+        shared: dict[str, Any] = {"kl_kind": self.kl, "kl_coef": self.kl_coef}
+        shared |= {"kind": kind, "entropy_coef": self.entropy_coef}
+        return Objective(**shared, **own)
 
     def weights(self, lesson: Lesson) -> np.ndarray:
         """weights_T float32 over the whole batch, all normalisers inside; 0 outside of actions."""
