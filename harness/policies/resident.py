@@ -1,0 +1,282 @@
+"""The in-process engine: a module in memory, and policies that decode with it.
+
+A resident module is a cache keyed by the identifier of the weights it holds: it can never change a
+value. All live rows decode together; batches are composed by counts, never by wall time, and a
+token is a function of the logits, the episode's key and its position, so that the same stamp on the
+same platform gives the same tokens.
+
+Keys and values lie in slots that all rows share: a forward writes its tokens into the next slots of
+every row, and a mask says which slots of a row hold something. Axes: B rows, Q new tokens, S slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from harness.kernels.philox_sample import sample
+from harness.policies.inference import Inference
+from harness.policies.model import build_module, load_tokenizer
+from harness.round import Stamp
+
+
+@dataclass(frozen=True)
+class Head:
+    """The LM head of a module: logits = softcap(scale · (h Wᵀ + b))."""
+
+    weight: Tensor
+    bias: Tensor | None
+    softcap: float | None
+    scale: float
+
+
+def head_of(module: Any) -> Head:
+    """Read a head from a causal language model of transformers."""
+    layer, config = module.get_output_embeddings(), module.config
+    scale = float(getattr(config, "logit_scale", None) or 1.0)
+    scale /= float(getattr(config, "logits_scaling", None) or 1.0)
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return Head(layer.weight, getattr(layer, "bias", None), softcap, scale)
+
+
+class SlotLayer(DynamicLayer):
+    """Keys and values in a buffer that doubles, so that a step writes and does not copy."""
+
+    length = 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
+        start, self.length = self.length, self.length + key_states.shape[-2]
+        if self.length > self.keys.shape[-2]:
+            self.keys = _grown(self.keys, start, self.length)
+            self.values = _grown(self.values, start, self.length)
+        self.keys[..., start : self.length, :] = key_states
+        self.values[..., start : self.length, :] = value_states
+        return self.keys[..., : self.length, :], self.values[..., : self.length, :]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def select(self, rows: Tensor) -> None:
+        self.keys = self.keys[..., : self.length, :].index_select(0, rows)
+        self.values = self.values[..., : self.length, :].index_select(0, rows)
+
+
+def _grown(buffer: Tensor, used: int, needed: int) -> Tensor:
+    shape = list(buffer.shape)
+    shape[-2] = max(2 * buffer.shape[-2], needed + 16)
+    grown = buffer.new_empty(shape)
+    grown[..., :used, :] = buffer[..., :used, :]
+    return grown
+
+
+@dataclass
+class Resident:
+    """One module in memory, and whose weights it holds."""
+
+    module: Any = None
+    current: str | None = None
+    """Identifier of the model whose weights the module holds."""
+    architecture: Any = None
+    whole: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Makes every parameter whole for a while: an updater that shards them sets it."""
+    caches: dict[str, Any] = field(default_factory=dict)
+    """What users of the module keep beside it, by name; dropped with the module."""
+
+    def load(self, model: Any) -> Any:
+        """The module with this model's weights."""
+        if self.module is None or self.architecture != model.meta["architecture"]:
+            self.caches.clear()
+            own = {name: tensor.clone() for name, tensor in model.tensors.items()}
+            self.module = build_module(model.with_tensors(own))
+            self.architecture, self.current = model.meta["architecture"], model.id
+            self.whole = nullcontext
+        elif self.current != model.id:
+            self.caches.clear()
+            with torch.no_grad(), self.whole():
+                places = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+                for name, tensor in model.tensors.items():
+                    places[name].copy_(tensor)
+            self.current = model.id
+        return self.module
+
+    def head(self) -> Head:
+        """The LM head of the module in memory."""
+        return head_of(self.module)
+
+    def policy(self, model: Any, inference: Inference) -> ResidentPolicy:
+        """π_ν on this module."""
+        tokenizer = load_tokenizer(model)
+        return ResidentPolicy(self, model, inference, tokenizer)
+
+
+@dataclass(frozen=True)
+class ResidentPolicy:
+    """A policy that acts on tokens; it sees nothing but the tokens it is given."""
+
+    resident: Resident
+    model: Any
+    inference: Inference
+    tokenizer: Any
+    exact = True
+    """The engine is bit-reproducible on one platform."""
+
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(self.model.id, self.inference.id)
+
+    def begin(self, messages: Sequence[Any], tools: Sequence[Any]) -> list[int]:
+        return self.inference.serializer.begin(self.tokenizer, messages, tools)
+
+    def extend(self, action_ids: Sequence[int], messages: Sequence[Any]) -> list[int]:
+        return self.inference.serializer.extend(self.tokenizer, action_ids, messages)
+
+    def parse(self, action_ids: Sequence[int]) -> Any:
+        return self.inference.serializer.parse(self.tokenizer, action_ids)
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        return tuple(self.inference.serializer.stops(self.tokenizer))
+
+    def open(self, prompts: Sequence[Sequence[int]], rows: Sequence[int]) -> Session:
+        """Prefill each prompt once, and give row i the cache of prompt rows[i]."""
+        torch.set_num_threads(self.inference.threads)
+        module = self.resident.load(self.model)
+        if module.config._attn_implementation != self.inference.attention:
+            module.set_attn_implementation(self.inference.attention)
+        return Session(module, self.inference, prompts, rows, self.resident.whole)
+
+
+class Session:
+    """Rows that decode together."""
+
+    def __init__(
+        self, module: Any, inference: Inference, prompts: Sequence[Sequence[int]],
+        rows: Sequence[int], whole: Callable[[], AbstractContextManager[Any]],
+    ) -> None:  # fmt: skip
+        self.module, self.inference, self.whole = module, inference, whole
+        self.device = next(module.parameters()).device
+        self.head = head_of(module)
+        self.layers = module.config.get_text_config().num_hidden_layers
+        self.cache = self._cache()
+        self.mask_BS = torch.zeros(len(prompts), 0, dtype=torch.bool, device=self.device)
+        self.length_B = torch.zeros(len(prompts), dtype=torch.long, device=self.device)
+        last = self._prefill(prompts)
+        self.select(rows, last)
+
+    def _cache(self) -> Any:
+        return Cache(layers=[SlotLayer() for _ in range(self.layers)])
+
+    def _prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Prompts in groups of `prefill_rows`; their caches are joined row by row."""
+        size = self.inference.prefill_rows
+        if len(prompts) <= size:
+            return self.feed(prompts)
+        parts = []
+        for start in range(0, len(prompts), size):
+            group = prompts[start : start + size]
+            part = Session(
+                self.module, self.inference, group, list(range(len(group))), self.whole
+            )
+            parts.append(part)
+        width = max(part.mask_BS.shape[1] for part in parts)
+        for index, layer in enumerate(self.cache.layers):
+            held = [part.cache.layers[index] for part in parts]
+            layer.keys = torch.cat([_padded(p.keys, p.length, width) for p in held])
+            layer.values = torch.cat([_padded(p.values, p.length, width) for p in held])
+            layer.length, layer.is_initialized = width, True
+        pads = [width - part.mask_BS.shape[1] for part in parts]
+        self.mask_BS = torch.cat(
+            [torch.nn.functional.pad(p.mask_BS, (0, n)) for p, n in zip(parts, pads, strict=True)]
+        )
+        self.length_B = torch.cat([part.length_B for part in parts])
+        return torch.cat([part.logits_BV for part in parts])
+
+    def select(self, rows: Sequence[int], logits_BV: Tensor | None = None) -> None:
+        """Keep these rows, in this order; a row may be taken more than once."""
+        index = torch.as_tensor(rows, device=self.device)
+        for layer in self.cache.layers:
+            layer.select(index)
+        self.mask_BS, self.length_B = self.mask_BS[index], self.length_B[index]
+        logits = self.logits_BV if logits_BV is None else logits_BV
+        self.logits_BV = logits.index_select(0, index)
+
+    @torch.no_grad()
+    def feed(self, tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Append tokens to each row (none leaves a row as it was); the next token's logits [B, V].
+
+        Rows without new tokens get whatever their padding computes: their logits mean nothing.
+        """
+        counts = [len(row) for row in tokens]
+        width = max(counts)
+        padded = [[*row, *([0] * (width - len(row)))] for row in tokens]
+        ids_BQ = torch.tensor(padded, device=self.device)
+        count_B = torch.tensor(counts, device=self.device)
+        offsets_Q = torch.arange(width, device=self.device)
+        new_BQ = offsets_Q < count_B[:, None]
+        positions_BQ = (self.length_B[:, None] + offsets_Q).clamp(
+            max=self.inference.context + width
+        )
+        slots = self.mask_BS.shape[1]
+        self.mask_BS = torch.cat([self.mask_BS, new_BQ], 1)
+        mask_BQS = self.mask_BS[:, None, :].expand(-1, width, -1).clone()
+        mask_BQS[:, :, slots:] &= offsets_Q[:, None] >= offsets_Q
+        # a padded query attends to itself, so that no row of the softmax is empty
+        mask_BQS[:, offsets_Q, slots + offsets_Q] = True
+        with self.whole():
+            out = self.module.base_model(
+                input_ids=ids_BQ, attention_mask=self._form(mask_BQS[:, None]),
+                position_ids=positions_BQ, cache=self.cache, use_cache=True,
+            )  # fmt: skip
+            last_B = (count_B - 1).clamp(min=0)
+            hidden_BH = out.last_hidden_state[torch.arange(len(tokens)), last_B]
+            self.logits_BV = self._logits(hidden_BH)
+        self.length_B = self.length_B + count_B
+        return self.logits_BV
+
+    def _form(self, mask: Tensor) -> Tensor:
+        """Boolean for SDPA; additive for the eager path."""
+        if self.inference.attention == "sdpa":
+            return mask
+        dtype = next(self.module.parameters()).dtype
+        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+
+    def _logits(self, hidden_BH: Tensor) -> Tensor:
+        head = self.head
+        logits = torch.nn.functional.linear(hidden_BH, head.weight, head.bias).float()
+        if head.scale != 1.0:
+            logits = logits * head.scale
+        if head.softcap is not None:
+            logits = head.softcap * torch.tanh(logits / head.softcap)
+        return logits
+
+    def sample(
+        self, rows: Sequence[int], keys: Sequence[int], positions: Sequence[int],
+        reflected: Sequence[bool] | None,
+    ) -> tuple[list[int], list[float], list[float]]:  # fmt: skip
+        """Tokens, their log-probabilities and thresholds for some rows, by their keys."""
+        index = torch.as_tensor(rows, device=self.device)
+        whole = len(rows) == self.logits_BV.shape[0]
+        logits = self.logits_BV if whole else self.logits_BV.index_select(0, index)
+        signed = [key - (1 << 64) if key >> 63 else key for key in keys]
+        token_B, logprob_B, threshold_B, _ = sample(
+            logits, torch.tensor(signed, device=self.device),
+            torch.tensor(positions, device=self.device),
+            temperature=self.inference.temperature, top_k=self.inference.top_k,
+            top_p=self.inference.top_p, min_p=self.inference.min_p,
+            antithetic_B=None if reflected is None
+            else torch.tensor(reflected, device=self.device),
+        )  # fmt: skip
+        return token_B.tolist(), logprob_B.tolist(), threshold_B.tolist()
+
+
+def _padded(buffer: Tensor, length: int, width: int) -> Tensor:
+    return torch.nn.functional.pad(buffer[..., :length, :], (0, 0, 0, width - length))

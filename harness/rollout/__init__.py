@@ -1,0 +1,1 @@
+"""R: rolling a stamped policy out in a versioned environment."""

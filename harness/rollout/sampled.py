@@ -1,0 +1,234 @@
+"""Turn-taking rollout: G attempts at each of P problems, all live episodes together.
+
+    Z = (z_{p,g}),   z_{p,g} = episode(x_p; fold(ω_roll, "episode", p, g))
+
+Episode (p, g) samples with the key fold(·, "policy") and its environment draws from
+fold(·, "environment"): given X, episodes are independent, and each is a function of its own seeds.
+With `antithetic`, attempts 2i and 2i+1 share a key, and the odd one reflects it (u to 1 - u): then
+only the marginal law of an episode is claimed.
+
+What a policy does wrong, and a tool that fails, end or mark an episode: they are data. The one place
+that turns an environment's exception into data is `_step`.
+
+Versions: 1, the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from harness.forms import Event, Instance, Stop, Trajectories
+from harness.identity import plain
+from harness.round import Seed
+
+
+@dataclass
+class Episode:
+    """One row while it is rolled out."""
+
+    problem: int
+    key: int
+    reflected: bool
+    state: Any
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    action: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    sampled: int = 0
+    turn_start: int = 0
+    stop: Stop | None = None
+
+    def show(self, tokens: list[int]) -> None:
+        """Tokens that the policy is shown: prompt and observations."""
+        self.tokens += tokens
+        self.action += [False] * len(tokens)
+        self.logprobs += [0.0] * len(tokens)
+        self.thresholds += [float("-inf")] * len(tokens)
+        self.turn_start = len(self.tokens)
+
+    def act(self, token: int, logprob: float, threshold: float) -> None:
+        self.tokens.append(token)
+        self.action.append(True)
+        self.logprobs.append(logprob)
+        self.thresholds.append(threshold)
+        self.sampled += 1
+        self.pending = [token]
+
+    @property
+    def turn_tokens(self) -> list[int]:
+        return self.tokens[self.turn_start :]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """R: attempts at each problem, until each stops."""
+
+    version: ClassVar[str] = "1"
+    attempts: int = 8
+    """G, attempts at each problem."""
+    antithetic: bool = False
+    """Reflect the luck of every odd attempt; the law `seeds=antithetic` sets it."""
+    progress: Callable[[int], None] | None = field(
+        default=None, metadata={"identity": False}, compare=False
+    )
+    """Told how many tokens have been sampled; for people."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(f"rollout.attempts is {self.attempts}; it is at least 1")
+
+    def __call__(self, policy: Any, environment: Any) -> Callable[[Instance, Seed], Trajectories]:
+        return lambda X, seed: self._roll(policy, environment, X, seed)
+
+    def _roll(self, policy: Any, environment: Any, X: Instance, seed: Seed) -> Trajectories:
+        episodes = [
+            self._episode(policy, environment, problem, p, g, seed)
+            for p, problem in enumerate(X.problems)
+            for g in range(self.attempts)
+        ]
+        live = [e for e in episodes if e.stop is None]
+        size = policy.inference.decode_rows or max(len(live), 1)
+        for start in range(0, len(live), size):
+            self._run(policy, environment, live[start : start + size])
+        return self._pack(policy, episodes, len(X.problems))
+
+    def _episode(
+        self, policy: Any, environment: Any, problem: Any, p: int, g: int, seed: Seed
+    ) -> Episode:
+        luck = seed.fold("episode", p, g - g % 2 if self.antithetic else g)
+        own = seed.fold("episode", p, g)
+        state, messages = environment.reset(problem, own.fold("environment"))
+        prompt = policy.begin(messages, environment.tools)
+        episode = Episode(p, luck.fold("policy").key, self.antithetic and g % 2 == 1, state, prompt)
+        episode.show(prompt)
+        if len(prompt) + 1 > policy.inference.context:
+            episode.stop = Stop.CONTEXT_FULL
+        return episode
+
+    def _run(self, policy: Any, environment: Any, live: list[Episode]) -> None:
+        """Decode until every episode has stopped: a turn of all, then the environments, and so on."""
+        prompts = list(dict.fromkeys(tuple(e.prompt) for e in live))
+        index = {prompt: i for i, prompt in enumerate(prompts)}
+        session = policy.open([list(x) for x in prompts], [index[tuple(e.prompt)] for e in live])
+        while live:
+            self._turn(policy, session, live)
+            for episode in live:
+                self._answer(policy, environment, episode)
+            kept = [i for i, e in enumerate(live) if e.stop is None]
+            live = [live[i] for i in kept]
+            if not live:
+                return
+            if len(kept) < len(session.logits_BV):
+                session.select(kept)
+            session.feed([e.pending for e in live])
+            for episode in live:
+                episode.pending = []
+
+    def _turn(self, policy: Any, session: Any, live: list[Episode]) -> None:
+        """One turn of every live episode: sample until a stop token or a budget ends it."""
+        limits, stops = policy.inference, set(policy.stops)
+        acting = list(range(len(live)))
+        while True:
+            chosen = [live[i] for i in acting]
+            tokens, logprobs, thresholds = session.sample(
+                acting, [e.key for e in chosen], [e.sampled for e in chosen],
+                [e.reflected for e in chosen] if self.antithetic else None,
+            )  # fmt: skip
+            for e, token, logprob, threshold in zip(
+                chosen, tokens, logprobs, thresholds, strict=True
+            ):
+                e.act(token, logprob, threshold)
+            if self.progress is not None:
+                self.progress(len(acting))
+            acting = [
+                i for i in acting
+                if live[i].tokens[-1] not in stops
+                and len(live[i].turn_tokens) < limits.max_turn_tokens
+                and live[i].sampled < limits.max_episode_tokens
+                and len(live[i].tokens) < limits.context
+            ]  # fmt: skip
+            if not acting:
+                return
+            going = set(acting)
+            session.feed([e.pending if i in going else [] for i, e in enumerate(live)])
+            for i in acting:
+                live[i].pending = []
+
+    def _answer(self, policy: Any, environment: Any, e: Episode) -> None:
+        """Let the environment answer a turn, and stop the episode or show it the answer."""
+        limits, ids = policy.inference, e.turn_tokens
+        action = policy.parse(ids)
+        e.state, event = _step(environment, e.state, action)
+        e.spans.append((e.turn_start, len(e.tokens)))
+        e.rewards.append(event.reward)
+        e.turns.append(turn(action, event))
+        if event.done:
+            e.stop = Stop.TERMINATED if event.stop is None else event.stop
+        elif len(e.turns) >= limits.max_turns:
+            e.stop = Stop.TURN_BUDGET
+        elif e.sampled >= limits.max_episode_tokens:
+            e.stop = Stop.TOKEN_BUDGET
+        else:
+            shown = policy.extend(ids, event.messages)
+            if len(e.tokens) + len(shown) + 1 > limits.context:
+                e.stop = Stop.CONTEXT_FULL
+            else:
+                e.show(shown)
+                e.pending = [*e.pending, *shown]
+
+    def _pack(self, policy: Any, episodes: list[Episode], problems: int) -> Trajectories:
+        lengths = [len(e.tokens) for e in episodes]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        spans = [(b, *span) for b, e in enumerate(episodes) for span in e.spans]
+        starts = [int(offsets[b]) + start for b, start, _ in spans]
+        ends = [int(offsets[b]) + end for b, _, end in spans]
+        arrays = {
+            "token_ids": np.array([t for e in episodes for t in e.tokens], np.int32),
+            "is_action": np.array([a for e in episodes for a in e.action], bool),
+            "logprobs": np.array([x for e in episodes for x in e.logprobs], np.float32),
+            "episode_offsets": offsets,
+            "stop": np.array([e.stop for e in episodes], np.uint8),
+            "turn_episode": np.array([b for b, _, _ in spans], np.int32),
+            "turn_start": np.array(starts, np.int64),
+            "turn_end": np.array(ends, np.int64),
+            "turn_rewards": np.array([r for e in episodes for r in e.rewards], np.float64),
+        }
+        if policy.inference.truncated:
+            thresholds = [x for e in episodes for x in e.thresholds]
+            arrays["threshold"] = np.array(thresholds, np.float32)
+        meta = {
+            "problems": problems, "attempts": self.attempts,
+            "sampling": policy.inference.sampling, "exogenous": [],
+            "episodes": [{"turns": e.turns} for e in episodes],
+        }  # fmt: skip
+        return Trajectories(meta, arrays)
+
+
+def turn(action: Any, event: Event) -> dict[str, Any]:
+    """The JSON of one turn: what was done, and what the environment answered."""
+    calls = [{"name": c.name, "arguments": c.arguments, "raw": c.raw} for c in action.calls]
+    answer = {
+        "messages": event.messages, "reward": float(event.reward), "done": event.done,
+        "stop": None if event.stop is None else event.stop.name, "key": event.key,
+        "calls": event.calls,
+    }  # fmt: skip
+    return plain({"action": {"text": action.text, "calls": calls}, "event": answer})
+
+
+def _step(environment: Any, state: Any, action: Any) -> tuple[Any, Event]:
+    """The environment's answer; its exception is an episode that a tool failure ended."""
+    try:
+        return environment.step(state, action)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        failed = {"name": "environment", "arguments": {}, "error": text}
+        return state, Event([], done=True, stop=Stop.TOOL_FAILURE, calls=(failed,))

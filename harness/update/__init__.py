@@ -1,0 +1,1 @@
+"""U: proposing a new model and optimizer state, and deciding."""

@@ -1,0 +1,288 @@
+"""U: clipped policy gradient and its kin in DeepSpeed, then gates.
+
+    (M, s), Γ, ω  →  for each epoch, for each minibatch:  g = ∇ Σ_t w_t·ℓ_t(M);  (M, s) ← AdamW(g)
+    d = accept iff every gate passes on the report;  a reject restores (M, s) bit for bit
+
+Weights w_t are normalised once over the whole batch (a minibatch among k takes k·w_t), so a gradient
+does not depend on micro-batches beyond rounding. Rows whose every coefficient is zero skip the LM
+head, and trees without rows skip the model. Prefixes that a group shares are computed once.
+The report is a function of the inputs: verdicts, tokens, steps and the metrics
+
+    loss, grad_norm, policy/kl (k3 of M̃ against the recorded log-probabilities), policy/entropy of M̃,
+    policy/clip_fraction, policy/ratio_max, rollout/mismatch (mean |log π_trainer − log π_rollout|).
+
+Versions: 1, the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from harness.forms import Lesson
+from harness.identity import plain
+from harness.round import Decision, Proposal, Seed, State
+from harness.update.prefix_tree import Batch, Tree, batches, forest
+from harness.update.schedule import Schedule
+
+OWNED = (
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+    "optimizer", "scheduler", "fp16", "steps_per_print", "checkpoint", "data_efficiency",
+    "curriculum_learning",
+)  # fmt: skip
+"""DeepSpeed keys that the harness owns."""
+STATEFUL = ("progressive_layer_drop", "eigenvalue", "quantize_training", "compression_training")
+"""DeepSpeed keys that keep state outside (M, s)."""
+
+
+@dataclass(frozen=True)
+class DeepSpeed:
+    """The updater."""
+
+    version: ClassVar[str] = "1"
+    objective: Any
+    gates: Mapping[str, Any]
+    lr: float = 1e-5
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 does not clip."""
+    schedule: Schedule = field(default_factory=Schedule)
+    epochs: int = 1
+    minibatches: int = 1
+    """Optimizer steps an epoch; the groups are dealt among them by ω_update."""
+    micro_tokens: int = 4096
+    """Padded tokens that are forwarded together."""
+    share_prefixes: bool = True
+    checkpointing: bool = False
+    """Activation checkpointing."""
+    threads: int = 1
+    attention: str = "sdpa"
+    deepspeed: Mapping[str, Any] = field(default_factory=dict)
+    """DeepSpeed's own keys."""
+    resident: Any = field(default=None, metadata={"identity": False}, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatches", "micro_tokens", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"update.{name} is {getattr(self, name)}; it is at least 1")
+        if not self.lr > 0:
+            raise ValueError(f"update.lr is {self.lr}; it is a positive number")
+        if self.clip < 0 or self.weight_decay < 0:
+            raise ValueError(
+                f"update.clip is {self.clip} and weight_decay {self.weight_decay}; neither is "
+                "negative"
+            )
+        if not self.gates:
+            raise ValueError("update.gates is empty; choose at least one, such as finite or always")
+        for key in self.deepspeed:
+            if key in OWNED:
+                raise ValueError(
+                    f"update.deepspeed.{key} belongs to the harness; use update's own keys"
+                )
+            if key in STATEFUL:
+                raise ValueError(
+                    f"update.deepspeed.{key} keeps state outside (M, s); leave it out"
+                )
+
+    def config(self, dtype: Any) -> dict[str, Any]:
+        """DeepSpeed's configuration for a model of this dtype."""
+        import torch
+
+        narrow = dtype == torch.bfloat16
+        zero = {"stage": 1 if narrow else 0}
+        return {
+            "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+            "steps_per_print": 10**9, "gradient_clipping": self.clip,
+            "zero_allow_untested_optimizer": True, "bf16": {"enabled": narrow},
+            "zero_optimization": zero, **plain(self.deepspeed, path="update.deepspeed"),
+        }  # fmt: skip
+
+    def __call__(self, state: State, G: Lesson, seed: Seed) -> Proposal:
+        import torch
+
+        torch.set_num_threads(self.threads)
+        self.objective.check(G)
+        engine = self._engine(state)
+        engine.load(state)
+        engine.save()
+        run = Training(self, engine, G)
+        for epoch in range(self.epochs):
+            for part in run.parts(seed.fold("epoch", epoch)):
+                run.step(part)
+        report = run.report()
+        verdicts = [gate(report) for gate in self.gates.values()]
+        report["gates"] = verdicts
+        proposed = engine.propose()
+        if all(verdict["passed"] for verdict in verdicts):
+            return Proposal(Decision.ACCEPT, proposed, report)
+        engine.restore()
+        return Proposal(Decision.REJECT, proposed, report)
+
+    def _engine(self, state: State) -> Any:
+        from harness.identity import canonical, digest, settings
+        from harness.update.engine import Engine
+
+        model: Any = state.model
+        key = "engine " + digest("engine", canonical([settings(self), model.meta["architecture"]]))
+        if key not in self.resident.caches:
+            self.resident.load(model)
+            self.resident.caches.clear()
+            head = self.resident.head()
+            self.resident.caches[key] = Engine(self.resident, model, head, self)
+        return self.resident.caches[key]
+
+
+class Training:
+    """The steps of one update over one Γ."""
+
+    def __init__(self, settings: DeepSpeed, engine: Any, G: Lesson) -> None:
+        self.settings, self.engine, self.G = settings, engine, G
+        self.weights_T = settings.objective.weights(G)
+        self.live_T = settings.objective.row_mask(G)
+        self.all_T = G.arrays["is_action"] & (self.weights_T != 0)
+        self.temperature = float(G.meta["sampling"]["temperature"]) or 1.0
+        self.tokens = self.scored = self.steps = 0
+        self.norms: list[float] = []
+        self.loss = 0.0
+        self.clipped: list[np.ndarray] = []
+        self.gaps: list[np.ndarray] = []
+        self.ratios: list[float] = [1.0]
+        self.old_T, self.correction_T = G.arrays["logprobs"], None
+        if settings.objective.scores_old:
+            self.old_T, _ = self.score(self.all_T)
+            self.correction_T = settings.objective.correction_weights(G, self.old_T)
+
+    def trees(self, live_T: np.ndarray) -> list[Tree]:
+        arrays, meta = self.G.arrays, self.G.meta
+        return forest(
+            arrays["token_ids"], live_T, arrays["episode_offsets"], meta["attempts"],
+            share=self.settings.share_prefixes,
+        )  # fmt: skip
+
+    def parts(self, seed: Seed) -> list[np.ndarray]:
+        """Masks of the rows of each minibatch: whole groups, dealt by the seed."""
+        k = self.settings.minibatches
+        if k == 1:
+            return [self.live_T]
+        groups = self.G.meta["problems"]
+        order = sorted(range(groups), key=lambda p: seed.fold("group", p).hex)
+        offsets, attempts = self.G.arrays["episode_offsets"], self.G.meta["attempts"]
+        part_P = np.empty(groups, np.int64)
+        part_P[order] = np.arange(groups) * k // groups
+        lengths = np.diff(offsets)
+        part_T = np.repeat(np.repeat(part_P, attempts), lengths)
+        return [self.live_T & (part_T == i) for i in range(k)]
+
+    def rows(self, batch: Batch, extra: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        import torch
+
+        arrays, index = self.G.arrays, batch.row_T
+        rows = {"targets_T": arrays["token_ids"].astype(np.int64), **extra}
+        if "threshold" in arrays:
+            rows["threshold_T"] = arrays["threshold"]
+        device = next(self.engine.module.parameters()).device
+        return {name: torch.as_tensor(x[index], device=device) for name, x in rows.items()}
+
+    def step(self, live_T: np.ndarray) -> None:
+        """One optimizer step on some rows."""
+        settings, engine = self.settings, self.engine
+        scale = np.float32(settings.minibatches)
+        two_pass = settings.objective.passes == 2
+        extra: dict[str, np.ndarray] = {}
+        if two_pass:
+            logp_T, _ = self.score(self.all_T)
+            dlogp_T, loss = settings.objective.coefficients(
+                self.G, logp_T, old_logprobs_T=self.old_T, correction_T=self.correction_T
+            )
+            extra["dlogp_T"] = dlogp_T * scale
+            if getattr(settings.objective, "entropy_coef", 0.0):
+                extra["dentropy_T"] = settings.objective.dentropy(self.G) * scale
+            self.loss = loss
+        else:
+            extra = {"weights_T": self.weights_T * scale, "old_logprobs_T": self.old_T}
+            extra["advantages_T"] = self.G.arrays["advantages"]
+            if "ref_logprobs" in self.G.arrays:
+                extra["ref_logprobs_T"] = self.G.arrays["ref_logprobs"]
+            if self.correction_T is not None:
+                extra["correction_T"] = self.correction_T
+            self.loss = 0.0
+        todo = batches(self.trees(live_T), settings.micro_tokens)
+        if not todo:
+            return
+        kernel = None if two_pass else settings.objective.kernel()
+        for i, batch in enumerate(todo):
+            rows = self.rows(batch, extra)
+            loss, stats = engine.ds(
+                batch, rows, mode="given" if two_pass else "policy", objective=kernel,
+                temperature=self.temperature,
+            )  # fmt: skip
+            engine.backward(loss, last=i == len(todo) - 1)
+            self.tokens += sum(len(t) for t in [batch.token_ids_KL.ravel()])
+            self.gather(batch, stats, loss, two_pass)
+        lr = settings.schedule.at(engine.step_count, settings.lr)
+        self.norms.append(engine.step(lr))
+        self.steps += 1
+
+    def gather(self, batch: Batch, stats: Mapping[str, Any], loss: Any, two_pass: bool) -> None:
+        """Keep what the report says of a batch."""
+        logp = stats["logp_T"].float().cpu().numpy()
+        gap = logp - self.G.arrays["logprobs"][batch.row_T]
+        if self.steps == 0:
+            self.gaps.append(np.abs(gap))
+        if len(gap):
+            self.ratios.append(float(np.exp(np.clip(gap, -20, 20)).max()))
+        if not two_pass:
+            self.loss += float(loss.detach())
+            self.clipped.append(stats["clipped_T"].float().cpu().numpy())
+
+    def score(self, live_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """logp_T and entropy_T of rows under the weights as they are; 0 elsewhere."""
+        import torch
+
+        logp_T = np.zeros(len(live_T), np.float32)
+        entropy_T = np.zeros(len(live_T), np.float32)
+        with torch.no_grad():
+            for batch in batches(self.trees(live_T), self.settings.micro_tokens):
+                _, stats = self.engine.ds(
+                    batch, self.rows(batch, {}), mode="score", temperature=self.temperature
+                )
+                logp_T[batch.row_T] = stats["logp_T"].float().cpu().numpy()
+                entropy_T[batch.row_T] = stats["entropy_T"].float().cpu().numpy()
+                self.scored += batch.tokens
+        return logp_T, entropy_T
+
+    def report(self) -> dict[str, Any]:
+        """Work done and metrics, after the last step."""
+        after_T, entropy_T = self.score(self.all_T)
+        moved = after_T[self.all_T].astype(np.float64) - self.G.arrays["logprobs"][self.all_T]
+        held = np.clip(moved, -20, 20)
+        ratio = np.exp(held)
+        metrics = {
+            "loss": self.loss,
+            "grad_norm": max(self.norms, default=0.0),
+            "policy/kl": mean(ratio - 1 - held),
+            "policy/entropy": mean(entropy_T[self.all_T]),
+            "policy/ratio_max": float(np.max(ratio, initial=1.0)),
+            "policy/clip_fraction": mean(_joined(self.clipped)),
+            "rollout/mismatch": mean(_joined(self.gaps)),
+            "update/lr": self.settings.schedule.at(
+                max(self.engine.step_count - 1, 0), self.settings.lr
+            ),
+        }
+        return {
+            "steps": self.steps, "tokens": self.tokens, "tokens_scored": self.scored,
+            "rows": int(self.live_T.sum()), "metrics": metrics,
+        }  # fmt: skip
+
+
+def mean(values: np.ndarray) -> float:
+    return float(np.mean(values, dtype=np.float64)) if len(values) else 0.0
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0)

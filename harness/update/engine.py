@@ -1,0 +1,297 @@
+"""DeepSpeed as a function of (M, s): load a state, take steps, read what they made of it.
+
+The engine stays in memory between rounds and is a cache: `current` names the state that its buffers
+hold, and a state that is already there is not loaded. Before an update the buffers are copied, so
+that a rejected proposal leaves nothing behind: `restore` puts back every bit.
+
+M = cast(master): with float32 tensors the model is its own master, and s holds only the moments and
+the step; with narrower tensors s holds the float32 masters too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness import identity
+from harness.forms import Artifact, torch_bytes
+from harness.round import State
+from harness.update.learner import Learner
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Held:
+    """An artifact whose tensors live in the engine while it holds them; its identifier is its own."""
+
+    kind: str
+    meta: Mapping[str, Any]
+    id: str
+    key: tuple[str, str] = field(repr=False)
+    engine: Any = field(repr=False, compare=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Views of the engine's buffers: read them before the next update. KeyError afterwards."""
+        return self.engine.tensors(self.kind, self.key)
+
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
+        """An artifact of the same metadata with tensors of its own."""
+        return Artifact(self.kind, self.meta, dict(tensors))
+
+
+def initial_optimizer(model: Any) -> Artifact:
+    """s_0: masters equal to the model, moments and step zero."""
+    floats = {n: t for n, t in model.tensors.items() if t.is_floating_point()}
+    own = all(t.dtype == torch.float32 for t in floats.values())
+    tensors = {
+        f"{kind}/{name}": torch.zeros(t.shape, dtype=torch.float32)
+        for kind in MOMENTS
+        for name, t in floats.items()
+    }
+    if not own:
+        tensors |= {f"master/{name}": t.float() for name, t in floats.items()}
+    return Artifact("optimizer", optimizer_meta(0, own), dict(sorted(tensors.items())))
+
+
+def optimizer_meta(step: int, own_master: bool) -> dict[str, Any]:
+    return {
+        "algorithm": "adamw", "step": step, "master": "model" if own_master else "float32",
+    }  # fmt: skip
+
+
+class Engine:
+    """One DeepSpeed engine on one resident module."""
+
+    def __init__(self, resident: Any, model: Any, head: Any, settings: Any) -> None:
+        self.resident = resident
+        module = resident.load(model)
+        self.module = module
+        self.own_master = module.dtype == torch.float32
+        self.meta = model.meta
+        self.files = getattr(model, "files", {})
+        for parameter in module.parameters():
+            parameter.requires_grad_(True)
+        join_world()
+        import deepspeed
+
+        self.learner = Learner(module, head)
+        optimizer = torch.optim.AdamW(
+            decay_groups(module, settings.weight_decay), lr=settings.lr,
+            betas=tuple(settings.betas), eps=settings.eps, fused=True,
+        )  # fmt: skip
+        self.world = torch.distributed.get_world_size()
+        self.ds, *_ = deepspeed.initialize(
+            model=self.learner, optimizer=optimizer, config=settings.config(module.dtype)
+        )
+        self.stage = self.ds.zero_optimization_stage()
+        self.base = self.ds.basic_optimizer
+        self.names = dict(module.named_parameters())
+        self._start_moments()
+        self.current: tuple[str, str] | None = None
+        self.saved: tuple[str, str] | None = None
+        self.step_count = self.saved_step = 0
+        self.backup: list[Tensor] = []
+
+    def _start_moments(self) -> None:
+        """Moments exist from the beginning: torch makes them at the first step otherwise."""
+        for group in self.base.param_groups:
+            for p in group["params"]:
+                state = self.base.state[p]
+                if "exp_avg" not in state:
+                    state["step"] = torch.tensor(0.0)
+                    state |= {name: torch.zeros_like(p, dtype=torch.float32) for name in MOMENTS}
+
+    @cached_property
+    def buffers(self) -> list[Tensor]:
+        """Everything that a step changes on this rank, but the step counter."""
+        found = [p.data for p in self.module.parameters()]
+        found += [b for b in self.module.buffers()]
+        for group in self.base.param_groups:
+            for p in group["params"]:
+                found += [p.data, *(self.base.state[p][name] for name in MOMENTS)]
+        unique = {(t.data_ptr(), t.numel()): t for t in found if t.numel()}
+        return list(unique.values())
+
+    def load(self, state: State) -> None:
+        """Make the buffers those of a state; nothing is done where they are already."""
+        key = (state.model.id, state.optimizer.id)
+        if key == self.current and self.resident.current == key[0]:
+            return
+        if key == self.saved and key != self.current:
+            self.restore()
+            return
+        model: Any = state.model
+        optimizer: Any = state.optimizer
+        views, places = self._views(), self.module.state_dict(keep_vars=True)
+        with torch.no_grad():
+            for name, tensor in model.tensors.items():
+                places[name].data.copy_(tensor)
+            for name, tensor in optimizer.tensors.items():
+                views[name].copy_(tensor.reshape(views[name].shape))
+            if not self.own_master and optimizer.meta["master"] == "model":
+                raise ValueError("the optimizer state has no masters, but the model is not float32")
+            if self.own_master:
+                for name, p in self.names.items():
+                    views[f"master/{name}"].copy_(p.data.reshape(views[f"master/{name}"].shape))
+        self._set_step(int(optimizer.meta["step"]))
+        self.current, self.resident.current = key, key[0]
+
+    def _set_step(self, step: int) -> None:
+        self.step_count = step
+        for state in self.base.state.values():
+            if torch.is_tensor(state.get("step")):
+                state["step"].fill_(float(step))
+            else:
+                state["step"] = step
+
+    def _views(self) -> dict[str, Tensor]:
+        """Master and moments of every parameter by name, as views of the buffers."""
+        views: dict[str, Tensor] = {}
+        for name, p in self.names.items():
+            mapping = getattr(p, "_hp_mapping", None)
+            if mapping is not None:
+                views[f"master/{name}"] = mapping.get_hp_fragment().view(p.shape)
+                for kind in MOMENTS:
+                    views[f"{kind}/{name}"] = mapping.get_hp_fragment(kind).view(p.shape)
+            else:
+                master = self._unsharded[id(p)]
+                views[f"master/{name}"] = master.data
+                for kind in MOMENTS:
+                    views[f"{kind}/{name}"] = self.base.state[master][kind]
+        return views
+
+    @cached_property
+    def _unsharded(self) -> dict[int, Any]:
+        """Without ZeRO: the parameter that the optimizer steps, by the model's parameter."""
+        wrapped = self.ds.optimizer
+        if hasattr(wrapped, "fp16_groups"):
+            pairs = zip(wrapped.fp16_groups, wrapped.fp32_groups, strict=True)
+            return {id(a): b for low, high in pairs for a, b in zip(low, high, strict=True)}
+        return {id(p): p for p in self.names.values()}
+
+    def save(self) -> None:
+        """Copy the buffers: what `restore` puts back."""
+        if not self.backup:
+            self.backup = [torch.empty_like(t) for t in self.buffers]
+        torch._foreach_copy_(self.backup, self.buffers)
+        self.saved, self.saved_step = self.current, self.step_count
+
+    def restore(self) -> None:
+        """Put back the copied buffers, bit for bit."""
+        with torch.no_grad():
+            torch._foreach_copy_(self.buffers, self.backup)
+        self._set_step(self.saved_step)
+        self.current = self.saved
+        self.resident.current = self.saved[0] if self.saved else None
+
+    def propose(self) -> State:
+        """The state that the buffers hold now, under its identifiers."""
+        model_meta, optimizer_meta_ = self.meta, optimizer_meta(self.step_count, self.own_master)
+        ids = [
+            identity.content_id(kind, meta, [torch_bytes(n, t) for n, t in tensors.items()])
+            for kind, meta, tensors in (
+                ("model", model_meta, self._model_tensors()),
+                ("optimizer", optimizer_meta_, self._optimizer_tensors()),
+            )
+        ]
+        self.current = (ids[0], ids[1])
+        self.resident.current = ids[0]
+        return self.held(self.current, self.step_count)
+
+    def held(self, key: tuple[str, str], step: int) -> State:
+        return State(
+            Held("model", self.meta, key[0], key, self, self.files),
+            Held("optimizer", optimizer_meta(step, self.own_master), key[1], key, self),
+        )
+
+    def _model_tensors(self) -> dict[str, Tensor]:
+        kept = set(self.module.state_dict())
+        tensors = {name: p.data for name, p in self.names.items()}
+        tensors |= {name: b for name, b in self.module.named_buffers() if name in kept}
+        return dict(sorted(tensors.items()))
+
+    def _optimizer_tensors(self) -> dict[str, Tensor]:
+        views = self._views()
+        drop = "master/" if self.own_master else "\0"
+        return {name: views[name] for name in sorted(views) if not name.startswith(drop)}
+
+    def tensors(self, kind: str, key: tuple[str, str]) -> dict[str, Tensor]:
+        """The tensors of a state that the engine still holds; KeyError where it has moved on."""
+        if key not in (self.current, self.saved):
+            raise KeyError(f"the engine no longer holds the state {key[0]}; read it from the store")
+        views = self._model_tensors() if kind == "model" else self._optimizer_tensors()
+        if key == self.current:
+            return views
+        return {name: self._saved(view) for name, view in views.items()}
+
+    def _saved(self, view: Tensor) -> Tensor:
+        """The part of the backup that lies where this view lies in the buffers."""
+        at = view.data_ptr()
+        for live, copy in zip(self.buffers, self.backup, strict=True):
+            start = live.data_ptr()
+            if start <= at < start + live.numel() * live.element_size():
+                offset = (at - start) // live.element_size()
+                return copy.view(-1)[offset : offset + view.numel()].view(view.shape)
+        raise KeyError("a tensor lies outside the engine's buffers")
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        self.ds.set_gradient_accumulation_boundary(last)
+        self.ds.backward(loss * self.world if self.world > 1 else loss)
+
+    def step(self, lr: float) -> float:
+        """One optimizer step at a learning rate; the norm of the gradient before clipping."""
+        for group in self.ds.optimizer.param_groups:
+            group["lr"] = lr
+        self.current = self.resident.current = None
+        norm = self._own_norm() if self.ds.optimizer is self.base else None
+        self.ds.step()
+        self.step_count += 1
+        if norm is None:
+            norm = self.ds.get_global_grad_norm()
+        return float(norm if norm is not None else float("nan"))
+
+    def _own_norm(self) -> float:
+        """Without ZeRO or a wrapper DeepSpeed keeps no norm: take it before the step clips."""
+        grads = [p.grad for p in self.names.values() if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
+
+
+def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; biases, norms and other vectors do not."""
+    matrices = [p for p in module.parameters() if p.dim() >= 2]
+    vectors = [p for p in module.parameters() if p.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def join_world() -> None:
+    """Join the ranks that were started; alone, be a world of one."""
+    import deepspeed
+    from deepspeed import ops
+
+    if torch.distributed.is_initialized():
+        return
+    if "RANK" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        os.environ.update(alone, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    if os.environ["WORLD_SIZE"] == "1":
+        # shared-memory reductions between ranks need a compiler, and one rank reduces nothing
+        ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    deepspeed.init_distributed(dist_backend=backend, verbose=False)

@@ -1,0 +1,77 @@
+"""The module that DeepSpeed trains: a causal language model and the loss on its action tokens.
+
+Its forward runs the body of the model over prefix trees, takes the hidden states that predict action
+tokens, and evaluates the chunked LM head on them: logits of more than one chunk never exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.kernels.linear_policy import linear_logprobs, linear_policy, linear_policy_given
+from harness.update.prefix_tree import Batch
+
+STATISTICS = ("logp_T", "clipped_T", "ratio_T")
+
+
+class Learner(nn.Module):
+    """A causal language model under a policy loss."""
+
+    def __init__(self, module: Any, head: Any) -> None:
+        super().__init__()
+        self.module = module
+        self.head = head
+        """Where its logits come from: `softcap` and `scale` of the model, bias."""
+
+    def forward(
+        self, batch: Batch, rows: Mapping[str, Tensor], *, mode: str, objective: Any = None,
+        temperature: float = 1.0,
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
+        """loss (0 when scoring) and statistics of the batch's rows, in their order.
+
+        mode: "policy" evaluates the objective, "given" takes dlogp_T, "score" has no gradient.
+        """
+        layer = self.module.get_output_embeddings()
+        device = layer.weight.device
+        put = lambda array: torch.as_tensor(array, device=device)  # noqa: E731
+        out = self.module.base_model(
+            input_ids=put(batch.token_ids_KL), position_ids=put(batch.position_KL),
+            attention_mask=self._form(put(batch.mask_KLL)[:, None]), use_cache=False,
+        )  # fmt: skip
+        hidden = out.last_hidden_state
+        hidden_RH = hidden.reshape(-1, hidden.shape[-1]).index_select(0, put(batch.node_R))
+        if self.head.scale != 1.0:
+            hidden_RH = hidden_RH * self.head.scale
+        head = {
+            "bias": getattr(layer, "bias", None), "softcap": self.head.softcap,
+            "temperature": temperature, "threshold_T": rows.get("threshold_T"),
+        }  # fmt: skip
+        targets_R = rows["targets_T"]
+        if mode == "score":
+            logp, entropy = linear_logprobs(
+                hidden_RH, layer.weight, targets_R, entropy=True, **head
+            )
+            return hidden_RH.new_zeros(()), {"logp_T": logp, "entropy_T": entropy}
+        if mode == "given":
+            return linear_policy_given(
+                hidden_RH, layer.weight, targets_R, dlogp_T=rows["dlogp_T"],
+                dentropy_T=rows.get("dentropy_T"), **head,
+            )  # fmt: skip
+        known = {
+            name: value for name, value in rows.items() if name not in ("targets_T", "threshold_T")
+        }
+        return linear_policy(
+            hidden_RH, layer.weight, targets_R, objective=objective, stats=STATISTICS,
+            stats_rows_T=torch.zeros_like(targets_R, dtype=torch.bool), **known, **head,
+        )  # fmt: skip
+
+    def _form(self, mask: Tensor) -> Tensor:
+        """Boolean for SDPA; additive for the eager path."""
+        if self.module.config._attn_implementation == "sdpa":
+            return mask
+        dtype = self.module.dtype
+        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
