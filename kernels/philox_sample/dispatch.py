@@ -18,13 +18,12 @@ def sample(
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """token_B int64, logprob_B, threshold_B, entropy_B (or None): see `reference.sample`."""
+    implementation = reference.sample
     if logits_BV.is_cuda:
         from . import fused
 
         implementation = fused.sample
-    elif logits_BV.device.type == "cpu":
-        implementation = reference.sample
-    else:
+    elif logits_BV.device.type != "cpu":
         raise ValueError(f"sample runs on cpu and cuda, not on {logits_BV.device.type!r}")
     return implementation(
         logits_BV,

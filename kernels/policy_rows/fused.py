@@ -3,13 +3,16 @@
 The row is read once for (m, s, u), with the running maximum rescaling s and u as it grows (twice,
 if a threshold makes the kept set depend on the final maximum), and once more for the gradient:
 
-    s ← a·s + Σ e^{x−m'}     u ← a·(u + s·(m − m')) + Σ e^{x−m'}·(x − m')     a = e^{m−m'}
+    a = e^{m−m'}   s ← a·s + Σ e^{x−m'}   u ← a·(u + s·(m−m')) + Σ e^{x−m'}·(x−m')
     logπ = (x_y − m) − log s        H = log s − u/s
-    ∂loss/∂z = [g·(1{v=y} − p) − h·p·((x − m) − u/s)]·(1 − tanh²)/τ,    g = ∂loss/∂logπ, h = ∂loss/∂H
+    ∂loss/∂z = [g·(1{v=y} − p) − h·p·((x − m) − u/s)]·(1 − tanh²)/τ,  g = ∂loss/∂logπ, h = ∂loss/∂H
 
 All arithmetic is float32, whatever the dtype of the logits. Rows with g = h = 0 are filled with
 zeros without a second read. Addresses are 64-bit: T·V exceeds 2³¹ at ordinary sizes.
 """
+
+# kernels are untyped: triton traces them
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 import torch
 import triton
@@ -205,7 +208,9 @@ def policy_rows_kernel(
     report += row
     column = tl.arange(0, BLOCK)
     target = tl.load(targets + row).to(tl.int32)
-    x_y, _ = _scaled(tl.load(logits + target).to(tl.float32), softcap, inv_temperature, SOFTCAP)
+    x_y, _curve_y = _scaled(
+        tl.load(logits + target).to(tl.float32), softcap, inv_temperature, SOFTCAP
+    )
     top = float("-inf")
     mass = 0.0
     moment = 0.0
@@ -216,13 +221,13 @@ def policy_rows_kernel(
         for start in range(0, vocabulary, BLOCK):
             v = start + column
             raw = tl.load(logits + v, mask=v < vocabulary, other=float("-inf")).to(tl.float32)
-            x, _ = _scaled(raw, softcap, inv_temperature, SOFTCAP)
+            x, curve = _scaled(raw, softcap, inv_temperature, SOFTCAP)
             highest = tl.maximum(highest, tl.where(v < vocabulary, x, float("-inf")))
         top = tl.max(highest, 0)
     for start in range(0, vocabulary, BLOCK):
         v = start + column
         raw = tl.load(logits + v, mask=v < vocabulary, other=float("-inf")).to(tl.float32)
-        x, _ = _scaled(raw, softcap, inv_temperature, SOFTCAP)
+        x, curve = _scaled(raw, softcap, inv_temperature, SOFTCAP)
         x = tl.where(v < vocabulary, x, float("-inf"))
         if thresholds is not None:
             origin = tl.where(top == float("-inf"), 0.0, top)
@@ -348,7 +353,7 @@ def policy_rows_(
     softcap: float | None = None,
     gradient: bool,
     entropy: bool,
-) -> None:
+) -> Tensor | None:
     """The kernel behind `cpu.policy_rows_`'s signature; the gradient is complete, without a
     factor."""
     count, vocabulary = logits_TV.shape
@@ -357,7 +362,7 @@ def policy_rows_(
     if report_KT.shape != (len(REPORT), count) or report_KT.dtype != torch.float32:
         raise ValueError(f"the report is float32 ({len(REPORT)}, {count}), not {report_KT.shape}")
     if count == 0:
-        return
+        return None
     given = rows.dlogp_T is not None or rows.dentropy_T is not None
     used = objective or Objective("reinforce")
     dentropy = rows.dentropy_T is not None or used.entropy_coef != 0
@@ -407,6 +412,8 @@ def policy_rows_(
         CLAMP=CLAMP,
         BLOCK=block,
         num_warps=warps,
+        enable_fp_fusion=False,
     )
     if report is not report_KT:
         report_KT.copy_(report)
+    return None
