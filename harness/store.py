@@ -1,7 +1,8 @@
 """Values by content identifier: `<root>/<kind>/<ab>/<hex>/content.safetensors`, written once.
 
-A file holds the named arrays of a value and one metadata key, the canonical JSON of its `meta`:
-with a single key the bytes of a file are a function of the value. Nothing is ever unpickled.
+A file holds the named arrays of a value and one metadata key, the canonical JSON of its `meta` and
+of where its further files are: with a single key the bytes of a file are a function of the value.
+Nothing is ever unpickled.
 
 A local root is written by temporary file, fsync, rename and fsync of the folder: a name that exists
 is whole. Any other root goes through MLflow's artifact repositories (S3, GCS, an MLflow server).
@@ -14,27 +15,39 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, overload
+
+import numpy as np
 
 from harness import forms
 from harness.forms import Artifact, Packed
 from harness.identity import canonical
 
 NAME = "content.safetensors"
+RETIRED = "retired.txt"
 META = "harness"
 """The one metadata key of a stored file."""
 PREFIX = "sha256:"
 
-V = TypeVar("V", Packed, Artifact)
+V = TypeVar("V", bound=Packed | Artifact)
 
 
 @dataclass(frozen=True)
 class TokenizerFiles(Packed):
-    """The files of a tokenizer: each a uint8 array under its file name."""
+    """The files of a tokenizer, stored once for all models: each a uint8 array under its name."""
 
     kind: ClassVar[str] = "tokenizer"
+
+    @classmethod
+    def of(cls, files: Mapping[str, bytes]) -> TokenizerFiles:
+        return cls({}, {name: np.frombuffer(data, np.uint8) for name, data in files.items()})
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {name: array.tobytes() for name, array in self.arrays.items()}
 
 
 PACKED: dict[str, type[Packed]] = {
@@ -62,10 +75,9 @@ class Store:
             raise ValueError(f"store.snapshot_every is {self.snapshot_every}; it is at least 1")
 
     def put(self, value: Packed | Artifact) -> str:
-        """Store a value, and the tokenizer that a model carries; what is there is left as it is."""
-        tokenizer = getattr(value, "tokenizer", None)
-        if isinstance(tokenizer, Packed):
-            self.put(tokenizer)
+        """Store a value, and the `files` that a model carries; what is there is left as it is."""
+        if isinstance(value, Artifact) and (carried := _carried(value)):
+            self.put(carried)
         if not self.has(value.kind, value.id):
             folder = _folder(value.kind, value.id)
             if (local := self._local) is not None:
@@ -77,11 +89,7 @@ class Store:
         return value.id
 
     def has(self, kind: str, identifier: str) -> bool:
-        folder = _folder(kind, identifier)
-        if (local := self._local) is not None:
-            return (local / folder / NAME).exists()
-        found = self._repository.list_artifacts(folder) or []
-        return any(item.path.endswith(NAME) for item in found)
+        return self._has(_folder(kind, identifier), NAME)
 
     @overload
     def get(self, kind: str, identifier: str, *, check: bool = False) -> Any: ...
@@ -92,7 +100,7 @@ class Store:
         """Read a value; KeyError where it is absent, Corrupt where it is not what its name says.
 
         Only `check` hashes it again. kind: its name, or the class to read it as: a Packed form, or
-        any class made from (kind, meta, tensors), with a fourth field `tokenizer` if it has one.
+        any class made from (kind, meta, tensors), and (…, files) where it has such a field.
         """
         cls = kind if isinstance(kind, type) else PACKED.get(kind, Artifact)
         name = kind if isinstance(kind, str) else getattr(kind, "kind", "model")
@@ -118,17 +126,40 @@ class Store:
         else:
             self._repository.delete_artifacts(folder)
 
+    def retire(self, kind: str, identifier: str, reason: str) -> None:
+        """Drop the bytes of a value and say why, so that their absence is no fault of the store."""
+        self.delete(kind, identifier)
+        with tempfile.TemporaryDirectory(prefix="harness-retire-") as scratch:
+            note = Path(scratch) / RETIRED
+            note.write_text(reason)
+            if (local := self._local) is not None:
+                (local / _folder(kind, identifier)).mkdir(parents=True, exist_ok=True)
+                shutil.copy(note, local / _folder(kind, identifier) / RETIRED)
+            else:
+                self._repository.log_artifact(str(note), _folder(kind, identifier))
+
+    def retired(self, kind: str, identifier: str) -> bool:
+        """Whether a value was dropped on purpose."""
+        return self._has(_folder(kind, identifier), RETIRED)
+
     def _read(self, cls: type[Any], name: str, path: Path) -> Any:
         packed = issubclass(cls, Packed)
         try:
-            meta, arrays = _load(path, "np" if packed else "pt")
+            head, arrays = _load(path, "np" if packed else "pt")
+            meta, carried = head["meta"], head["files"]
         except Exception as error:  # the reader's errors have no common class
             raise Corrupt(f"{path} cannot be read as a stored value: {error}") from error
         if packed:
             return cls(meta, arrays)
-        if "tokenizer" in getattr(cls, "__dataclass_fields__", {}):
-            return cls(name, meta, arrays, self.get(TokenizerFiles, meta["tokenizer"]))
+        if "files" in getattr(cls, "__dataclass_fields__", {}) and carried is not None:
+            return cls(name, meta, arrays, self.get(TokenizerFiles, carried, check=True).files)
         return cls(name, meta, arrays)
+
+    def _has(self, folder: str, name: str) -> bool:
+        if (local := self._local) is not None:
+            return (local / folder / name).exists()
+        found = self._repository.list_artifacts(folder) or []
+        return any(item.path.endswith(f"/{name}") for item in found)
 
     def _path(self, kind: str, identifier: str) -> _Fetched:
         if not self.has(kind, identifier):
@@ -182,8 +213,15 @@ def _folder(kind: str, identifier: str) -> str:
     return f"{kind}/{digits[:2]}/{digits}"
 
 
+def _carried(value: Artifact) -> TokenizerFiles | None:
+    files = getattr(value, "files", None)
+    return TokenizerFiles.of(files) if files else None
+
+
 def _write(value: Packed | Artifact, path: Path) -> None:
-    metadata = {META: canonical(value.meta).decode()}
+    carried = None if isinstance(value, Packed) else _carried(value)
+    head = {"meta": value.meta, "files": carried and carried.id}
+    metadata = {META: canonical(head).decode()}
     if isinstance(value, Packed):
         from safetensors.numpy import save_file as save_arrays
 
@@ -198,12 +236,13 @@ def _load(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
     from safetensors import safe_open
 
     with safe_open(path, framework=framework) as file:
-        meta = json.loads((file.metadata() or {})[META])
-        return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        head = json.loads((file.metadata() or {})[META])
+        return head, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
 def _publish(value: Packed | Artifact, path: Path) -> None:
     """Write a whole file or none, durable before its name exists."""
+    fresh = not path.parent.is_dir()
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{uuid.uuid4().hex}")
     try:
@@ -213,7 +252,7 @@ def _publish(value: Packed | Artifact, path: Path) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
-    for folder in path.parents[:4]:
+    for folder in path.parents[:4] if fresh else path.parents[:1]:
         sync(folder)
 
 

@@ -1,4 +1,6 @@
 import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +68,9 @@ def test_a_changed_file_is_refused_and_a_missing_one_named(tmp_path):
     with pytest.raises(Corrupt, match="cannot be read as a stored value"):
         store.get(Trajectories, some_trajectories().id)
     assert not store.check("trajectories", some_trajectories().id)
-    store.delete("trajectories", some_trajectories().id)
+    store.retire("trajectories", some_trajectories().id, "the person asked")
+    assert store.retired("trajectories", some_trajectories().id)
+    assert not store.has("trajectories", some_trajectories().id)
     with pytest.raises(KeyError, match="is not in the store"):
         store.get("trajectories", some_trajectories().id)
 
@@ -81,13 +85,31 @@ def test_a_failed_write_leaves_nothing_under_the_name(tmp_path):
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
-def test_a_model_brings_its_tokenizer(tmp_path):
-    class Model(Artifact):
-        tokenizer = TokenizerFiles({}, {"tokenizer.json": np.frombuffer(b"{}", np.uint8)})
+@dataclass(frozen=True)
+class Model(Artifact):
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
+
+def test_a_model_brings_its_tokenizer(tmp_path):
     store = Store(str(tmp_path))
-    store.put(Model("model", {}, {}))
-    assert store.check("tokenizer", Model.tokenizer.id)
+    files = {"tokenizer.json": b"{}", "empty": b""}
+    model = Model("model", {"x": 1}, {"a": torch.ones(2)}, files)
+    store.put(model)
+    assert store.check("tokenizer", TokenizerFiles.of(files).id)
+    back = store.get(Model, model.id, check=True)
+    assert (back.files, back.id) == (files, model.id)
+    assert not hasattr(store.get("model", model.id), "files")
+
+
+def test_a_store_behind_an_artifact_repository_is_the_same_store(tmp_path, monkeypatch):
+    store = Store(tmp_path.as_uri())
+    monkeypatch.setattr(Store, "_local", None)
+    for value in (a_model(), some_trajectories()):
+        assert not store.has(value.kind, value.id)
+        store.put(value)
+        assert store.get(value.kind, value.id, check=True).id == value.id
+        store.delete(value.kind, value.id)
+        assert not store.has(value.kind, value.id)
 
 
 def test_what_cannot_be_a_name_is_refused(tmp_path):

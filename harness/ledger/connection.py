@@ -100,7 +100,12 @@ def _sentence(uri: str, message: str) -> str:
     return f"the tracking store {uri!r} does not answer ({message.splitlines()[0]}); check it"
 
 
-def experiment(client: Any, uri: str, name: str) -> Any:
+def present(uri: str) -> bool:
+    """Whether a sqlite file is there; of any other store, that is for it to say."""
+    return folder_of(uri) is None or Path(urlsplit(uri).path[1:]).is_file()
+
+
+def experiment(client: Any, uri: str, name: str, make: bool = True) -> Any:
     """Get or create an experiment; several processes may ask at once."""
     from mlflow.exceptions import MlflowException
 
@@ -115,6 +120,8 @@ def experiment(client: Any, uri: str, name: str) -> Any:
             )
         if found is not None:
             return found
+        if not make:
+            raise ValueError(f"{uri!r} has no experiment {name!r}; run a round first, or name it")
         try:
             client.create_experiment(name, artifact_location=location)
         except MlflowException as error:

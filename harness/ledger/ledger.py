@@ -32,12 +32,22 @@ class Ledger:
     experiment: Any
 
     @classmethod
-    def open(cls, uri: str | None = None, experiment: str = "harness") -> Ledger:
-        """Open or make the store and the experiment; safe for several processes at once."""
+    def open(
+        cls, uri: str | None = None, experiment: str = "harness", *, make: bool = True
+    ) -> Ledger:
+        """Open or make the store and the experiment; safe for several processes at once.
+
+        Raises ValueError where the store cannot be used or, without `make`, is not there.
+        """
         uri = connection.tracking_uri(uri)
+        if not make and not connection.present(uri):
+            raise ValueError(
+                f"there is no ledger at {uri!r}; run a round first, or say where it is with "
+                "MLFLOW_TRACKING_URI"
+            )
         client = connection.connect(uri)
         with connection.first_contact(uri):
-            return cls(client, uri, connection.experiment(client, uri, experiment))
+            return cls(client, uri, connection.experiment(client, uri, experiment, make))
 
     @property
     def content_root(self) -> str:
@@ -49,7 +59,7 @@ class Ledger:
 
     def lineages(self) -> list[Lineage]:
         """Every lineage, the newest first."""
-        return [self._lineage(run) for run in self._search(f"params.\"{GENESIS}\" LIKE 'sha256:%'")]
+        return [self._lineage(run) for run in self.search(f"params.\"{GENESIS}\" LIKE 'sha256:%'")]
 
     def find(self, name: str) -> Lineage | None:
         """The lineage of a name, if there is one."""
@@ -130,9 +140,10 @@ class Ledger:
         self.client.delete_run(candidate.run)
 
     def _named(self, name: str) -> list[Any]:
-        return self._search(f"params.\"{NAME}\" = '{name}'")
+        return self.search(f"params.\"{NAME}\" = '{name}'")
 
-    def _search(self, filter_string: str) -> list[Any]:
+    def search(self, filter_string: str) -> list[Any]:
+        """The runs of the experiment that a filter finds, the newest first."""
         found: list[Any] = []
         token = None
         while True:

@@ -55,6 +55,26 @@ class Lineage:
             start = self._follow(pointer)
         return start
 
+    def at(self, n: int, branch: str = MAIN) -> Entry:
+        """The record of an index on a branch, by look-up. Raises ValueError where there is none."""
+        if n == -1:
+            return self.genesis
+        forks = self.forks()
+        while branch in forks and n <= forks[branch].n:
+            branch = forks[branch].branch
+        page = self.client.search_runs(
+            [self.experiment], f"params.\"ledger.lineage\" = '{self.run}' and "
+            f"params.\"ledger.index\" = '{n}' and params.\"ledger.branch\" = '{branch}'",
+            run_view_type=3,
+        )  # fmt: skip
+        for run in page:
+            if self.holds(run):
+                return load(run)
+        raise ValueError(
+            f"the lineage {self.name!r} has no round {n} on branch {branch!r}; its head is round "
+            f"{self.head(branch).n}"
+        )
+
     def walk(self, branch: str = MAIN) -> Iterator[Entry]:
         """Every record from the genesis to the head of a branch. Raises Broken where it breaks."""
         forks = self.forks()
@@ -97,7 +117,7 @@ class Lineage:
             found += page
             if (token := page.token) is None:
                 break
-        return [Spent.of(run) for run in found if not self._pointed(run)]
+        return [Spent.of(run) for run in found if not self.holds(run)]
 
     def totals(self, branch: str = MAIN) -> dict[str, dict[str, float]]:
         """Costs so far: of the chain (exact), and of the attempts (a lower bound)."""
@@ -140,7 +160,11 @@ class Lineage:
         document = record.following(parent.document, branch, exact, sealed, digests)
         ours = attempt or self.attempt(parent, branch)
         self._prepare(ours, document, pages, step)
-        entry = Entry(ours.run, document, {})
+        return self.commit(ours, document, step)
+
+    def commit(self, ours: Attempt, document: Document, step: Step = lambda name: None) -> Entry:
+        """Have the parent point to a run whose record is complete: the one step that counts."""
+        entry, parent, branch = Entry(ours.run, document, {}), ours.parent, ours.branch
         if branch not in (MAIN, parent.branch):
             self._fork(branch, parent)
         taken = self._swap(parent.run, NEXT + branch, entry.pointer)
@@ -156,7 +180,7 @@ class Lineage:
             return winner
         self.show(entry)
         step("shown")
-        self._finish(entry)
+        self.finish(entry)
         return entry
 
     def show(self, entry: Entry) -> None:
@@ -164,25 +188,39 @@ class Lineage:
         self._batch(self.run, metrics=projection.on_lineage(entry.document), step=entry.n,
                     tags={HEAD + entry.branch: entry.run})  # fmt: skip
 
+    def finish(self, entry: Entry) -> None:
+        """Mark the run of a committed record as one."""
+        retrying(lambda: self.client.set_tag(entry.run, STATE, "committed"))
+        retrying(lambda: self.client.set_terminated(entry.run, "FINISHED"))
+
+    def points(self, n: int, named: Mapping[str, float]) -> None:
+        """Points of the lineage's curves at a step."""
+        self._batch(self.run, metrics=named, step=n)
+
+    def outside(self, entry: Entry, name: str, value: float) -> None:
+        """A curve that is measured after the commit and stands in no record: harness/seconds."""
+        where = "" if entry.branch == MAIN else f"{entry.branch}/"
+        self._batch(self.run, metrics={where + name: value}, step=entry.n)
+
+    def describe(self, ours: Attempt, document: Document) -> None:
+        """Write the params and metrics of a record on its run."""
+        shown = projection.params(document) | {
+            "ledger.lineage": self.run, "ledger.parent_run": ours.parent.run,
+        }  # fmt: skip
+        self._batch(ours.run, shown, projection.metrics(document), step=document.n)
+
     def _prepare(
         self, ours: Attempt, document: Document, pages: Mapping[str, bytes], step: Step
     ) -> None:
         """Everything of a record but its commit."""
-        shown = projection.params(document) | {
-            "ledger.lineage": self.run, "ledger.parent_run": ours.parent.run,
-        }  # fmt: skip
-        numbers = projection.metrics(document)
+        projection.params(document), projection.metrics(document)  # what cannot be shown raises
         step("begun")
         files.write(ours.artifact_uri, {files.RECORD: document.encoded, **pages})
         if files.read(ours.artifact_uri, files.RECORD) != document.encoded:
             raise OSError(f"run {ours.run} does not give back the record that was written to it")
         step("written")
-        self._batch(ours.run, shown, numbers, step=document.n)
+        self.describe(ours, document)
         step("described")
-
-    def _finish(self, entry: Entry) -> None:
-        retrying(lambda: self.client.set_tag(entry.run, STATE, "committed"))
-        retrying(lambda: self.client.set_terminated(entry.run, "FINISHED"))
 
     def _fork(self, branch: str, parent: Entry) -> None:
         fork = Fork(parent.branch, parent.n, parent.pointer)
@@ -244,14 +282,14 @@ class Lineage:
         except (MlflowException, Broken):
             return None
 
-    def _pointed(self, run: Any) -> bool:
-        """Whether a run that was not marked as committed is a record all the same."""
+    def holds(self, run: Any) -> bool:
+        """Whether a run is a record, whatever its tags say: its parent points to it."""
         from mlflow.exceptions import MlflowException
 
-        tags = run.data.tags
+        own = {**run.data.tags, **run.data.params}
         try:
-            parent = self.client.get_run(tags.get("ledger.parent_run", ""))
+            parent = self.client.get_run(own.get("ledger.parent_run", ""))
         except MlflowException:
             return False
-        pointer = parent.data.params.get(NEXT + tags.get("ledger.branch", ""))
+        pointer = parent.data.params.get(NEXT + own.get("ledger.branch", ""))
         return pointer is not None and pointer.split(":")[0] == run.info.run_id

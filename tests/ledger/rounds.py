@@ -1,6 +1,8 @@
 """Synthetic rounds: tiny contents, real identifiers, the shape of Record.exact()."""
 
-from harness.forms import Document
+import torch
+
+from harness.forms import Artifact, Document, Instance, Lesson, Scores, Trajectories
 from harness.identity import Version
 from harness.ledger import record
 from harness.seeds.independent import Independent
@@ -8,31 +10,47 @@ from harness.seeds.independent import Independent
 LAW = Independent()
 
 
-def value(*parts):
-    return Document({"parts": list(parts)})
+def state(n, salt=""):
+    tensors = {"w": torch.full((3,), float(n))}
+    return [Artifact(kind, {"salt": salt}, tensors) for kind in ("model", "optimizer")]
 
 
-def begin(root="1", arm="main"):
+def contents(n, salt=""):
+    return {
+        "X": Instance({"n": n}), "Z": Trajectories({"n": n, "salt": salt}),
+        "F": Scores({"n": n, "salt": salt}), "G": Lesson({"n": n, "salt": salt}),
+    }  # fmt: skip
+
+
+def ids(state):
+    return {"model": state[0].id, "optimizer": state[1].id}
+
+
+def begin(root="1", arm="main", store=None):
+    if store is not None:
+        for value in state(0):
+            store.put(value)
     return record.genesis(
-        state={"model": value("M", 0).id, "optimizer": value("s", 0).id},
-        law=LAW, root=root, arm=arm, feedback="reals", credit="reals",
+        state=ids(state(0)), law=LAW, root=root, arm=arm, feedback="reals", credit="reals",
         costs={"tokens": "1", "seconds": "s"},
     )  # fmt: skip
 
 
-def exact(parent, *, accept=True, salt="", root="1", arm="main"):
-    """The exact part of the round after an entry."""
+def exact(parent, *, accept=True, salt="", root="1", arm="main", store=None, **changes):
+    """The exact part of the round after an entry; its contents go to the store."""
     n = parent.n + 1
-    proposed = {"model": value("M", n + 1, salt).id, "optimizer": value("s", n + 1, salt).id}
+    made, proposal = contents(n, salt), state(n + 1, salt)
+    for value in [*made.values(), *proposal] if store is not None else []:
+        store.put(value)
     starting = dict(parent.document.resulting)
     version = Version.of(LAW).exact()
     return {
-        "n": n, "T": version, "X": value("X", n).id,
-        "nu": {"a": starting["model"], "iota": value("iota").id}, "upsilon": version,
-        "Z": value("Z", n, salt).id, "F": value("F", n, salt).id, "G": value("G", n, salt).id,
-        "d": "accept" if accept else "reject", "starting": starting, "proposed": proposed,
-        "resulting": proposed if accept else starting, "omega": LAW.draw(root, arm, n).exact(),
-        "v": dict.fromkeys("SRFCUA", version), "c": {"tokens": str(10 + n), "steps": "2"},
+        "n": n, "T": version, "nu": {"a": starting["model"], "iota": Document({}).id},
+        "upsilon": version, **{name: value.id for name, value in made.items()},
+        "d": "accept" if accept else "reject", "starting": starting, "proposed": ids(proposal),
+        "resulting": ids(proposal) if accept else starting,
+        "omega": LAW.draw(root, arm, n).exact(), "v": dict.fromkeys("SRFCUA", version),
+        "c": {"tokens": str(10 + n), "steps": "2"}, **changes,
     }  # fmt: skip
 
 
@@ -45,7 +63,7 @@ def sealed(n, **more):
 
 
 def append(lineage, parent=None, **how):
-    """Append one synthetic round at the head."""
+    """Append one synthetic round, at the head if no parent is given."""
     branch = how.pop("branch", "main")
     given = {k: how.pop(k) for k in ("artifacts", "attempt", "step") if k in how}
     parent = parent or lineage.head(branch)

@@ -1,0 +1,82 @@
+"""Complete what a crash left. A committed record is never altered."""
+
+from __future__ import annotations
+
+import hashlib
+
+from harness.ledger import curves, files
+from harness.ledger.attempt import Attempt, Spent
+from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of
+from harness.ledger.lineage import Lineage
+from harness.ledger.record import Broken, Document
+
+
+def repair(lineage: Lineage) -> list[str]:
+    """Finish projections, hints and statuses; returns a sentence for each thing done."""
+    done: list[str] = []
+    entries: dict[str, Entry] = {}
+    for branch in (MAIN, *lineage.forks()):
+        for entry in lineage.walk(branch):
+            entries[entry.run] = entry
+        done += _hint(lineage, branch, entry)
+    rounds = [entry for entry in entries.values() if entry.n >= 0]
+    lacking = {n for n, _ in curves.missing(curves.read(lineage), rounds)}
+    for entry in rounds:
+        if entry.n in lacking:
+            done.append(f"round {entry.n}: its points were added to the curves")
+            curves.complete(lineage, entry)
+        run = lineage.client.get_run(entry.run)
+        if run.data.tags.get(STATE) != "committed" or run.info.status != "FINISHED":
+            lineage.finish(entry)
+            done.append(f"round {entry.n}: its run is shown as finished")
+    for attempt in lineage.attempts():
+        if attempt.status == "RUNNING" and not attempt.alive:
+            _end(lineage, attempt)
+            done.append(f"attempt {attempt.run} at round {attempt.n}: its process is gone, killed")
+    return done
+
+
+def adoptable(lineage: Lineage) -> list[tuple[Spent, Document]]:
+    """Attempts that hold a whole record which could follow the head of its branch."""
+    heads = {branch: lineage.head(branch) for branch in (MAIN, *lineage.forks())}
+    found = []
+    for attempt in lineage.attempts():
+        head = heads.get(attempt.branch)
+        try:
+            document = document_of(lineage.client.get_run(attempt.run))
+        except Broken:
+            continue
+        if head is not None and document.parent_seal == head.seal and not attempt.alive:
+            found.append((attempt, document))
+    return found
+
+
+def adopt(lineage: Lineage, run_id: str) -> Entry:
+    """Append the record of an attempt that was complete but for its commit."""
+    for attempt, document in adoptable(lineage):
+        if attempt.run != run_id:
+            continue
+        uri = lineage.client.get_run(run_id).info.artifact_uri
+        for name, expected in document.sealed.get("files", {}).items():
+            data = files.read(uri, name)
+            if data is None or "sha256:" + hashlib.sha256(data).hexdigest() != expected:
+                raise ValueError(f"the attempt {run_id} lacks its artifact {name}; run the round")
+        ours = Attempt(lineage, lineage.head(attempt.branch), attempt.branch, run_id, uri)
+        lineage.describe(ours, document)
+        return lineage.commit(ours, document)
+    raise ValueError(
+        f"the attempt {run_id} holds no whole record that could follow the head; run the round"
+    )
+
+
+def _hint(lineage: Lineage, branch: str, head: Entry) -> list[str]:
+    tags = lineage.client.get_run(lineage.run).data.tags
+    if head.n < 0 or tags.get(HEAD + branch) == head.run:
+        return []
+    lineage.client.set_tag(lineage.run, HEAD + branch, head.run)
+    return [f"branch {branch}: its head hint was moved to round {head.n}"]
+
+
+def _end(lineage: Lineage, attempt: Spent) -> None:
+    lineage.client.set_tag(attempt.run, STATE, "killed")
+    lineage.client.set_terminated(attempt.run, "KILLED")
