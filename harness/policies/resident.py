@@ -183,9 +183,7 @@ class Session:
         parts = []
         for start in range(0, len(prompts), size):
             group = prompts[start : start + size]
-            part = Session(
-                self.module, self.inference, group, list(range(len(group))), self.whole
-            )
+            part = Session(self.module, self.inference, group, list(range(len(group))), self.whole)
             parts.append(part)
         width = max(part.mask_BS.shape[1] for part in parts)
         for index, layer in enumerate(self.cache.layers):

@@ -146,6 +146,10 @@ class Engine:
         self._set_step(int(optimizer.meta["step"]))
         self.current, self.resident.current = key, key[0]
 
+    def forget(self) -> None:
+        """Hold no state: the next one is loaded."""
+        self.current = self.saved = None
+
     def _set_step(self, step: int) -> None:
         self.step_count = step
         for state in self.base.state.values():

@@ -1,0 +1,183 @@
+"""From a composed configuration to the objects of an experiment, with errors that people can read.
+
+Below this module nothing sees Hydra or OmegaConf. A configuration is resolved once; every
+`_target_` must lie in this package or in one that `packages` names; every field is held to its
+annotation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.identity import canonical, digest, settings
+from harness.round import Maps
+
+GROUPS = ("task", "sampler", "environment", "model", "inference", "rollout", "feedback", "credit",
+          "update", "accounting")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that a lineage is run with."""
+
+    name: str
+    """Of the round file, for people."""
+    maps: Maps
+    task: Any
+    environment: Any
+    model: Any
+    inference: Any
+    law: Any
+    root: str
+    rounds: int
+    ranks: int
+    lineage: str
+    branch: str
+    parent: str | None
+    budget: Mapping[str, float]
+    ledger: Mapping[str, Any]
+    store: Mapping[str, Any]
+    document: Mapping[str, Any]
+    """The resolved configuration."""
+    arm: str = field(default="")
+    """The digest of everything exact but the root: an arm of a sweep."""
+
+
+def build(container: Mapping[str, Any], name: str) -> Experiment:
+    """The experiment of a resolved configuration. Raises ValueError with one sentence."""
+    allowed = ("harness.", *(f"{p}." for p in container.get("packages") or ()))
+    made = {group: make(container[group], allowed, group) for group in GROUPS}
+    law = make(container["seeds"]["law"], allowed, "seeds.law")
+    check_attempts(made["credit"], made["rollout"])
+    check_sampling(made["inference"])
+    maps = Maps(
+        made["sampler"], made["rollout"], made["feedback"], made["credit"], made["update"],
+        made["accounting"],
+    )  # fmt: skip
+    exact = {group: settings(thing) for group, thing in made.items()} | {"law": settings(law)}
+    arm = digest("arm", canonical(exact)).removeprefix("sha256:")[:16]
+    root = str(container["seeds"]["root"])
+    lineage = container["lineage"]["name"]
+    if lineage is None:
+        own = digest("lineage", canonical([arm, root])).removeprefix("sha256:")[:8]
+        lineage = f"{name}-{own}"
+    rounds = positive(container, "rounds")
+    return Experiment(
+        name=name, maps=maps, task=made["task"], environment=made["environment"],
+        model=made["model"], inference=made["inference"], law=law, root=root, rounds=rounds,
+        ranks=positive(container, "ranks"), lineage=str(lineage),
+        branch=container["lineage"]["branch"], parent=container["lineage"]["parent"],
+        budget=budget_of(container["budget"]), ledger=container["ledger"],
+        store=container["store"], document=container, arm=arm,
+    )  # fmt: skip
+
+
+def positive(container: Mapping[str, Any], name: str) -> int:
+    value = container[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}; it is a whole number, at least 1")
+    return value
+
+
+def budget_of(tree: Mapping[str, Any], path: str = "") -> dict[str, float]:
+    """Limits by dimension, of a tree whose leaves are numbers or null."""
+    limits: dict[str, float] = {}
+    for key, value in tree.items():
+        name = f"{path}/{key}" if path else key
+        if isinstance(value, Mapping):
+            limits |= budget_of(value, name)
+        elif value is not None:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ValueError(
+                    f"budget.{name.replace('/', '.')} is {value!r}; it is a positive number"
+                )
+            limits[name] = float(value)
+    return limits
+
+
+def check_attempts(credit: Any, rollout: Any) -> None:
+    """Credit that compares attempts needs more than one."""
+    check = getattr(credit, "check", None)
+    if check is not None:
+        check(rollout.attempts)
+
+
+def check_sampling(inference: Any) -> None:
+    if inference.temperature == 0:
+        raise ValueError(
+            "inference.temperature is 0, and greedy episodes teach nothing; it must be above 0"
+        )
+
+
+def make(node: Any, allowed: tuple[str, ...], path: str) -> Any:
+    """Instantiate a node and all below it. Only dataclasses of allowed packages can be made."""
+    if isinstance(node, Mapping) and "_target_" in node:
+        cls = resolve(str(node["_target_"]), allowed, path)
+        fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+        given = {k: make(v, allowed, f"{path}.{k}") for k, v in node.items() if k != "_target_"}
+        for key in given:
+            if key not in fields:
+                known = ", ".join(n for n, f in fields.items() if f.metadata.get("identity", True))
+                raise ValueError(f"{path} has no setting {key!r}; it has {known or 'none'}")
+        hints = typing.get_type_hints(cls)
+        given = {k: fitted(v, hints.get(k, Any), f"{path}.{k}") for k, v in given.items()}
+        missing = [
+            n for n, f in fields.items()
+            if n not in given and f.default is dataclasses.MISSING
+            and f.default_factory is dataclasses.MISSING
+        ]  # fmt: skip
+        if missing:
+            raise ValueError(f"{path}.{missing[0]} is missing; give it a value")
+        return cls(**given)
+    if isinstance(node, Mapping):
+        return {k: make(v, allowed, f"{path}.{k}") for k, v in node.items()}
+    if isinstance(node, list):
+        return [make(v, allowed, f"{path}[{i}]") for i, v in enumerate(node)]
+    return node
+
+
+def resolve(target: str, allowed: tuple[str, ...], path: str) -> Any:
+    """The dataclass of a dotted path."""
+    if not target.startswith(allowed):
+        packages = ", ".join(p.rstrip(".") for p in allowed)
+        raise ValueError(
+            f"{path}._target_ is {target!r}; only {packages} may be used, add others to `packages`"
+        )
+    module, _, name = target.rpartition(".")
+    import importlib
+
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{path}._target_ is {target!r}, which cannot be found: {error}") from None
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise ValueError(f"{path}._target_ is {target!r}; it must name a dataclass")
+    return cls
+
+
+NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def fitted(value: Any, hint: Any, path: str) -> Any:
+    """The value as its annotation wants it; ValueError names the path of one that does not fit."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        plain = [a for a in args if a is not type(None)]
+        return fitted(value, plain[0], path) if len(plain) == 1 else value
+    if origin is tuple and isinstance(value, list):
+        inner = args[0] if args else Any
+        return tuple(fitted(v, inner, f"{path}[{i}]") for i, v in enumerate(value))
+    if hint in NAMES:
+        good = isinstance(value, hint) and not (hint is not bool and isinstance(value, bool))
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if not good:
+            raise ValueError(f"{path} is {value!r}; it must be {NAMES[hint]}")
+    return value

@@ -1,0 +1,81 @@
+"""What people see while rounds run: the phase, speed, reward and cost; one line a round; a summary.
+
+Nothing here is read by a map.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+PHASES = {
+    "S": "drawing problems", "R": "rolling out", "F": "feedback", "C": "credit", "U": "updating",
+    "A": "accounting", "L": "recording",
+}  # fmt: skip
+
+
+class View:
+    """The terminal's view of a lineage: a live line where there is a terminal, lines otherwise."""
+
+    def __init__(self, name: str, branch: str, rounds: int, done: int) -> None:
+        self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        self.name, self.branch, self.rounds = name, branch, rounds
+        self.tokens, self.since = 0, time.monotonic()
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[note]}"), console=self.console, transient=True,
+            disable=not sys.stdout.isatty(),
+        )  # fmt: skip
+        self.task: TaskID = self.progress.add_task(name, total=rounds, completed=done, note="")
+        self.reward = ""
+
+    def __enter__(self) -> View:
+        where = "" if self.branch == "main" else f", branch {self.branch}"
+        self.console.print(f"[bold]{self.name}[/]{where}: rounds to {self.rounds}")
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def phase(self, name: str) -> None:
+        self.tokens, self.since = 0, time.monotonic()
+        self.progress.update(self.task, note=f"{PHASES[name]}{self.reward}")
+
+    def sampled(self, count: int) -> None:
+        self.tokens += count
+        rate = self.tokens / max(time.monotonic() - self.since, 1e-3)
+        self.progress.update(
+            self.task, note=f"{PHASES['R']}, {rate:,.0f} tokens/s{self.reward}"
+        )
+
+    def round(self, n: int, metrics: Mapping[str, float], cost: Mapping[str, Any], report: Any,
+              identity: str) -> None:  # fmt: skip
+        """One line: what came of a round."""
+        accepted = metrics["decision/accepted"] > 0
+        failed = [g["name"] for g in report["gates"] if not g["passed"]]
+        verdict = "[green]accept[/]" if accepted else f"[red]reject[/] ({', '.join(failed)})"
+        self.reward = f", reward {metrics['reward/mean']:.3f}"
+        seconds = metrics.get("seconds/total", 0.0)
+        self.console.print(
+            f"{n:4d}  reward {metrics['reward/mean']:6.3f}  {verdict}  "
+            f"kl {metrics['policy/kl']:.4f}  entropy {metrics['policy/entropy']:.2f}  "
+            f"{int(cost['tokens/sampled']):,} tokens  {seconds:.2f} s  [dim]{identity[7:19]}[/]"
+        )
+        self.progress.update(self.task, completed=n + 1)
+
+    def say(self, text: str) -> None:
+        self.console.print(text)
+
+    def summary(self, rows: Mapping[str, str]) -> None:
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for name, value in rows.items():
+            table.add_row(f"[dim]{name}[/]", value)
+        self.console.print(table)

@@ -1,0 +1,444 @@
+"""A lineage, from its genesis or its head on: execute, seal, append, and show what came of it.
+
+The ledger alone says where a lineage stands. A state that is not in the store is computed again from
+the nearest stored ancestor by U over the recorded Γ's, and every identifier is checked; that is only
+relied on where an executed re-run on this platform gave the same identifiers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from harness import identity, pages
+from harness.config import Experiment
+from harness.console import View
+from harness.fingerprint import archive, fingerprint, machine
+from harness.forms import Stop
+from harness.ledger import record as records
+from harness.ledger.attempt import Attempt, terminable
+from harness.ledger.entry import Conflict, Entry
+from harness.ledger.ledger import Ledger
+from harness.ledger.lineage import Lineage
+from harness.policies.model import Model
+from harness.policies.resident import Resident
+from harness.round import Decision, Maps, Record, Seed, State, execute
+from harness.store import Store
+from harness.update.engine import initial_optimizer
+
+T = TypeVar("T")
+CHECKPOINT_SECONDS = 0.5
+"""An attempt notes what it has spent when this long has passed since its last note."""
+
+
+def run(experiment: Experiment) -> int:
+    """Run the rounds that a lineage still lacks; the exit code."""
+    began = time.monotonic()
+    ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
+    session = Session.open(experiment, ledger)
+    head = session.lineage.head(experiment.branch) if session.exists() else session.fork_point()
+    if head.n + 1 >= experiment.rounds:
+        print(
+            f"nothing to do: {session.lineage.name} has its {head.n + 1} rounds; raise `rounds` to "
+            "go on"
+        )
+        return 0
+    state = session.state_at(head)
+    view = View(session.lineage.name, experiment.branch, experiment.rounds, head.n + 1)
+    stopped = ""
+    with view, terminable():
+        if head.n >= 0:
+            view.say(f"going on after round {head.n} ({head.identity[7:19]})")
+        while head.n + 1 < experiment.rounds:
+            if (stopped := session.overdrawn(head)) != "":
+                break
+            head, state = session.advance(head, state, view)
+        session.keep(state)
+    session.summary(view, head, time.monotonic() - began, stopped)
+    return 0
+
+
+@dataclass
+class Stages:
+    """Measures every map, shows it, and notes what an attempt has spent."""
+
+    view: View
+    attempt: Attempt
+    seconds: dict[str, float] = field(default_factory=dict)
+    noted: float = field(default_factory=time.monotonic)
+    sampled: int = 0
+
+    def __call__(self, name: str, thunk: Callable[[], T]) -> T:
+        self.view.phase(name)
+        began = time.monotonic()
+        value = thunk()
+        now = time.monotonic()
+        self.seconds[f"seconds/{name}"] = now - began
+        if name == "R":
+            self.sampled = int(value.is_action_T.sum())  # type: ignore[attr-defined]
+        if now - self.noted > CHECKPOINT_SECONDS:
+            self.attempt.checkpoint(name, self.spent())
+            self.noted = now
+        return value
+
+    def spent(self) -> dict[str, float]:
+        return {"seconds/total": sum(self.seconds.values()), "tokens/sampled": self.sampled}
+
+    def readings(self) -> Mapping[str, float]:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        scale = 1 if sys.platform == "darwin" else 1024
+        total = sum(self.seconds.values())
+        return {**self.seconds, "seconds/total": total, "memory/peak_bytes": float(peak * scale)}
+
+
+@dataclass
+class Session:
+    """A lineage with everything that its rounds are run with."""
+
+    experiment: Experiment
+    ledger: Ledger
+    lineage: Lineage
+    store: Store
+    snapshot_every: int
+    initial: State
+    maps: Maps
+    inference: Any
+    resident: Resident
+    tokenizer: Any
+    largest: dict[str, float] = field(default_factory=dict)
+    certified: bool | None = None
+
+    @classmethod
+    def open(cls, experiment: Experiment, ledger: Ledger) -> Session:
+        """Find or begin the lineage, and bind the maps to one module in memory."""
+        store = Store(experiment.store["root"] or ledger.content_root)
+        model = experiment.model.initial()
+        initial = State(model, initial_optimizer(model))
+        resident = Resident()
+        from harness.policies.model import load_tokenizer
+
+        tokenizer = load_tokenizer(model)
+        inference = experiment.inference.bind(tokenizer)
+        maps = dataclasses.replace(
+            experiment.maps, U=dataclasses.replace(experiment.maps.U, resident=resident)
+        )
+        exact = genesis_of(experiment, maps, initial)
+        if (lineage := ledger.find(experiment.lineage)) is None:
+            store.put(model)
+            store.put(initial.optimizer)  # type: ignore[arg-type]
+            sealed = {"platform": machine(), "params": shown(experiment)}
+            lineage = ledger.begin(experiment.lineage, exact, sealed)
+        check_genesis(lineage, exact)
+        return cls(
+            experiment, ledger, lineage, store, int(experiment.store["snapshot_every"]), initial,
+            maps, inference, resident, tokenizer,
+        )  # fmt: skip
+
+    def exists(self) -> bool:
+        return self.experiment.branch in ("main", *self.lineage.forks())
+
+    def fork_point(self) -> Entry:
+        """The record that a new branch begins at: `lineage.parent`."""
+        parent = self.experiment.parent
+        if parent is None:
+            raise ValueError(
+                f"the branch {self.experiment.branch!r} does not exist yet; say what it forks "
+                "from with lineage.parent"
+            )
+        for name in ("main", *self.lineage.forks()):
+            for entry in self.lineage.walk(name):
+                if parent in (str(entry.n), entry.identity, entry.seal) or (
+                    len(parent) >= 6 and entry.identity.removeprefix("sha256:").startswith(parent)
+                ):
+                    return entry
+        raise ValueError(f"lineage.parent is {parent!r}, which no record here is named by")
+
+    # ---- states
+
+    def state_at(self, entry: Entry) -> State:
+        """(M, s) after a record: from the store, or by running U again from a stored ancestor."""
+        wanted = entry.document.resulting
+        path: list[Entry] = []
+        chain = list(self._chain(entry))
+        state = None
+        for at in reversed(chain):
+            state = self._stored(at.document.resulting)
+            if state is not None:
+                break
+            path.append(at)
+        if state is None:
+            raise ValueError(
+                f"no state of {self.lineage.name} before round {entry.n} is in the store "
+                f"{self.store.root}"
+            )
+        for at in reversed(path):
+            state = self._recompute(state, at)
+        assert state.exact() == dict(wanted)
+        return state
+
+    def _chain(self, entry: Entry) -> list[Entry]:
+        chain = []
+        for at in self.lineage.walk(entry.branch):
+            chain.append(at)
+            if at.seal == entry.seal:
+                break
+        return chain
+
+    def _stored(self, ids: Mapping[str, str]) -> State | None:
+        if dict(ids) == self.initial.exact():
+            return self.initial
+        if not all(self.store.has(kind, ids[kind]) for kind in ("model", "optimizer")):
+            return None
+        model = self.store.get(Model, ids["model"], check=True)
+        return State(model, self.store.get("optimizer", ids["optimizer"], check=True))
+
+    def _recompute(self, state: State, entry: Entry) -> State:
+        exact = entry.document.exact
+        if exact["resulting"] == state.exact():
+            return state
+        recorded = exact["v"]["U"]
+        own = identity.Version.of(self.maps.U).exact()
+        if recorded != own:
+            raise ValueError(
+                f"the state after round {entry.n} is not stored, and {own['name']} with these "
+                "settings is not the updater that made it; give the settings it was run with"
+            )
+        credit = self.store.get("credit", exact["G"], check=True)
+        made = self.maps.U(state, credit, Seed(exact["omega"]["update"])).state
+        if made.exact() != exact["resulting"]:
+            raise ValueError(
+                f"the state after round {entry.n} came out as {made.model.id[:19]}…, recorded is "
+                f"{exact['resulting']['model'][:19]}…; on this platform it cannot be recomputed"
+            )
+        return made
+
+    def keep(self, state: State) -> None:
+        """Store a state, durably."""
+        self.store.put(state.model)  # type: ignore[arg-type]
+        self.store.put(state.optimizer)  # type: ignore[arg-type]
+
+    def certify(self, record: Record) -> None:
+        """Run U again from the same inputs, loaded afresh: may states be recomputed here?"""
+        facts = [identity.Version.of(self.maps.U).exact(), machine()]
+        key = identity.digest("certificate", identity.canonical(facts))
+        path = Path(self.store.root) / "certificates" / f"{key.removeprefix('sha256:')}.json"
+        if path.exists():
+            self.certified = bool(json.loads(path.read_text())["recomputable"])
+            return
+        own = {}
+        for part in ("model", "optimizer"):
+            held: Any = getattr(record.starting, part)
+            copies = {name: tensor.clone() for name, tensor in held.tensors.items()}
+            own[part] = dataclasses.replace(held, tensors=copies) if isinstance(
+                held, Model
+            ) else Copied(held.kind, held.meta, held.id, copies, getattr(held, "files", {}))
+        for cached in self.resident.caches.values():
+            cached.forget()
+        again = self.maps.U(State(own["model"], own["optimizer"]), record.G, record.seeds.update)
+        same = again.state.exact() == record.proposal.state.exact()
+        self.certified = same and again.decision is record.proposal.decision
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"recomputable": self.certified}))
+
+    # ---- rounds
+
+    def overdrawn(self, head: Entry) -> str:
+        """Which limit the next round would pass if it cost what the costliest has; or nothing."""
+        totals = self.lineage.totals(self.experiment.branch)
+        for name, limit in self.experiment.budget.items():
+            spent = totals["committed"].get(name, 0.0) + totals["attempts"].get(name, 0.0)
+            if spent + self.largest_of(head).get(name, 0.0) > limit:
+                return (
+                    f"stopped before round {head.n + 1}: {name} is at {spent:,.0f} of "
+                    f"{limit:,.0f}, and a round has cost up to {self.largest_of(head).get(name, 0):,.0f}"
+                )
+        return ""
+
+    def largest_of(self, head: Entry) -> dict[str, float]:
+        if not self.largest and head.n >= 0 and self.experiment.budget:
+            for entry in self.lineage.walk(head.branch):
+                if entry.n >= 0:
+                    self._note(entry.document)
+        return self.largest
+
+    def _note(self, document: records.Document) -> None:
+        cost = {**document.exact["c"], **document.sealed.get("metered", {})}
+        for name, value in cost.items():
+            self.largest[name] = max(self.largest.get(name, 0.0), float(value))
+
+    def advance(self, head: Entry, state: State, view: View) -> tuple[Entry, State]:
+        """One round after a head: the new head and its state."""
+        n, e = head.n + 1, self.experiment
+        with self.lineage.attempt(head, e.branch) as attempt:
+            stages = Stages(view, attempt)
+            maps = dataclasses.replace(
+                self.maps, R=dataclasses.replace(self.maps.R, progress=view.sampled)
+            )
+            record = execute(
+                state, n, task=e.task, environment=e.environment, inference=self.inference,
+                law=e.law, root=e.root, arm=self.arm, maps=maps, resolve=self.resident.policy,
+                stage=stages,
+            )  # fmt: skip
+            view.phase("L")
+            began = time.monotonic()
+            attempt.checkpoint("A", stages.spent())
+            self._keep_evidence(record, n)
+            sealed = self._sealed(record, stages)
+            artifacts = pages.of(record, decode=self._decode, name=self.lineage.name)
+            artifacts["config.yaml"] = self._config
+            try:
+                entry = self.lineage.append(
+                    head, record.exact(), sealed, branch=e.branch, artifacts=artifacts,
+                    attempt=attempt,
+                )  # fmt: skip
+            except Conflict as conflict:
+                raise ValueError(str(conflict)) from None
+            self.lineage.outside(entry, "harness/seconds", time.monotonic() - began)
+        self._note(entry.document)
+        metrics = {**sealed["metrics"], **stages.readings(),
+                   "decision/accepted": float(record.proposal.decision is Decision.ACCEPT)}  # fmt: skip
+        view.round(n, metrics, record.cost.computed, record.proposal.report, entry.identity)
+        return entry, record.resulting
+
+    @property
+    def arm(self) -> str:
+        return str(self.lineage.genesis.document.exact["genesis"]["seeds"]["arm"])
+
+    def _decode(self, token: int) -> str:
+        return str(self.tokenizer.decode([token]))
+
+    @property
+    def _config(self) -> bytes:
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_yaml(OmegaConf.create(dict(self.experiment.document))).encode()
+
+    def _keep_evidence(self, record: Record, n: int) -> None:
+        """Store X, Z, F, Γ, ι and the source; and the state, by policy, before the commit."""
+        for value in (record.X, record.Z, record.F, record.G, self.inference.document, archive()):
+            self.store.put(value)
+        if self.snapshot_every > 1 and self.certified is None:
+            self.certify(record)
+            if not self.certified:
+                raise ValueError(
+                    f"store.snapshot_every is {self.snapshot_every}, but running U again did not "
+                    "give the same state on this platform; set it to 1"
+                )
+        if (n + 1) % self.snapshot_every == 0:
+            self.keep(record.resulting)
+
+    def _sealed(self, record: Record, stages: Stages) -> dict[str, Any]:
+        report = {k: v for k, v in record.proposal.report.items() if k != "metrics"}
+        e = self.experiment
+        return {
+            "metered": dict(record.cost.metered), "readings": dict(stages.readings()),
+            "metrics": summary_of(record), "report": report, "platform": machine(),
+            "fingerprints": {
+                **{f.name: fingerprint(getattr(self.maps, f.name)) for f in dataclasses.fields(Maps)},
+                "task": fingerprint(e.task), "environment": fingerprint(e.environment),
+                "inference": fingerprint(self.inference),
+            },
+            "source": archive().id, "config": dict(self.experiment.document),
+            "params": shown(e), "recorded_at": int(time.time()),
+        }  # fmt: skip
+
+    def summary(self, view: View, head: Entry, seconds: float, stopped: str) -> None:
+        if stopped:
+            view.say(f"[yellow]{stopped}[/]")
+        totals = self.lineage.totals(self.experiment.branch)["committed"]
+        uri = self.ledger.uri
+        ui = "mlflow ui" if uri == "sqlite:///mlflow.db" else f"mlflow ui --backend-store-uri {uri}"
+        view.summary({
+            "lineage": f"{self.lineage.name}, {head.n + 1} rounds in {seconds:.1f} s",
+            "sampled": f"{totals.get('tokens/sampled', 0):,.0f} tokens",
+            "head": head.identity,
+            "checkpoint": f"{head.branch} {head.n} {head.seal}",
+            "look": f"{ui}    python -m harness log",
+        })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Copied:
+    """An artifact read apart from the engine, under the identifier that it was read by."""
+
+    kind: str
+    meta: Mapping[str, Any]
+    id: str
+    tensors: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
+        return Model(self.kind, self.meta, dict(tensors), self.files)
+
+
+def genesis_of(experiment: Experiment, maps: Maps, initial: State) -> dict[str, Any]:
+    """The exact part of the genesis record."""
+    dimensions = {d["name"]: d["unit"] for d in maps.A.dimensions()}  # type: ignore[attr-defined]
+    return records.genesis(
+        state=initial.exact(), law=experiment.law, root=experiment.root, arm=experiment.arm,
+        feedback={"kind": "feedback", "form": "rewards in R, or unscorable"},
+        credit={"kind": "credit", "form": "packed tokens with advantages in R"}, costs=dimensions,
+    )  # fmt: skip
+
+
+def check_genesis(lineage: Lineage, exact: Mapping[str, Any]) -> None:
+    """A lineage keeps its first state, its seed law and its root; its arm is that of its genesis."""
+    began = lineage.genesis.document.exact["genesis"]
+    now = exact["genesis"]
+    names = {"state": "its first state", "costs": "its cost dimensions"}
+    for key, what in names.items():
+        if began[key] != now[key]:
+            raise ValueError(
+                f"the lineage {lineage.name!r} began with another {key}; a lineage keeps {what}, "
+                "so give another lineage.name"
+            )
+    for key, what in {"root": "seeds.root", "law": "seed law"}.items():
+        if began["seeds"][key] != now["seeds"][key]:
+            raise ValueError(
+                f"the lineage {lineage.name!r} began with {what} {began['seeds'][key]!r}, not "
+                f"{now['seeds'][key]!r}; a lineage keeps it, so give another lineage.name"
+            )
+
+
+def shown(experiment: Experiment) -> dict[str, str]:
+    """Settings as flat params, for comparing arms: numbers and words of the configuration."""
+    flat: dict[str, str] = {}
+
+    def walk(node: Any, path: str) -> None:
+        if isinstance(node, Mapping):
+            for key, value in node.items():
+                walk(value, f"{path}.{key}" if path else str(key))
+        elif node is not None and not isinstance(node, list):
+            flat[f"config.{path}".replace("._target_", ".name")] = str(node)
+
+    for group in ("task", "sampler", "environment", "model", "inference", "rollout", "feedback",
+                  "credit", "update", "seeds"):  # fmt: skip
+        walk(experiment.document[group], group)
+    return {k: v for k, v in flat.items() if len(v) <= 250}
+
+
+def summary_of(record: Record) -> dict[str, float]:
+    """Numbers that people look at first: functions of the record."""
+    rewards = record.F.rewards_B[np.isfinite(record.F.rewards_B)]
+    Z = record.Z
+    lengths = np.diff(Z.episode_offsets)
+    sampled = np.add.reduceat(Z.is_action_T, Z.episode_offsets[:-1]) if len(Z.token_ids_T) else lengths
+    metrics: dict[str, float] = {
+        "reward/mean": float(rewards.mean()) if len(rewards) else 0.0,
+        "reward/std": float(rewards.std()) if len(rewards) else 0.0,
+        "reward/unscorable": float(len(record.F.rewards_B) - len(rewards)),
+        "rollout/length_mean": float(sampled.mean()) if len(sampled) else 0.0,
+        "rollout/turns_mean": len(Z.arrays["turn_episode"]) / max(len(Z.stop_B), 1),
+    }
+    for stop in Stop:
+        metrics[f"rollout/stop/{stop.name.lower()}"] = float((Z.stop_B == stop).mean())
+    return metrics | dict(record.proposal.report["metrics"])
