@@ -111,7 +111,8 @@ class Vault:
         return replace(room, lock=room.lock + 1, looked=False), "opened", reward, False
 
     def _key(self, room: Room) -> str:
-        return f"lock {room.lock} {'seen' if room.looked else 'unseen'} turn {room.turn}"
+        seen = "seen" if room.looked else "unseen"
+        return f"codes {' '.join(room.codes)} lock {room.lock} {seen} turn {room.turn}"
 
 
 def _word(action: Action) -> str:

@@ -27,13 +27,11 @@ __all__ = [
 ]  # fmt: skip
 
 VOLATILE = {
-    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "_commit_hash",
-    "_experts_implementation", "_experts_implementation_internal", "_output_attentions",
     "architectures", "chunk_size_feed_forward", "dtype", "id2label", "label2id",
     "output_attentions", "output_hidden_states", "problem_type", "quantization_config",
     "return_dict", "torch_dtype", "transformers_version", "transformers.js_config", "use_cache",
 }  # fmt: skip
-"""Keys of a configuration that do not change what the tensors compute, or that the tensors say."""
+"""Keys, beside private ones, that do not change what the tensors compute, or that they say."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -65,7 +63,7 @@ def _stable(document: dict[str, Any]) -> dict[str, Any]:
     return {
         key: _stable(value) if isinstance(value, dict) else value
         for key, value in document.items()
-        if key not in VOLATILE and value is not None
+        if key not in VOLATILE and not key.startswith("_") and value is not None
     }
 
 
@@ -153,14 +151,19 @@ def write_folder(model: Artifact, folder: str | Path) -> Path:
     return folder
 
 
+def check_dtype(dtype: str) -> None:
+    """Raises ValueError for what a model's tensors cannot be."""
+    if dtype not in DTYPES:
+        raise ValueError(f"model.dtype is {dtype!r}; it is one of {', '.join(DTYPES)}")
+
+
 def read_folder(folder: str | Path, *, dtype: str = "float32") -> Model:
     """The model of a Hugging Face folder. Raises ValueError where it is not one."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    folder = Path(folder)
-    if dtype not in DTYPES:
-        raise ValueError(f"model.dtype is {dtype!r}; it is one of {', '.join(DTYPES)}")
+    folder = Path(folder).expanduser()
+    check_dtype(dtype)
     weights = [*folder.glob("*.safetensors"), *folder.glob("*.safetensors.index.json")]
     if not (folder / "config.json").is_file() or not weights:
         raise ValueError(
@@ -170,7 +173,7 @@ def read_folder(folder: str | Path, *, dtype: str = "float32") -> Model:
     files = tokenizers.read(folder)
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        with _quiet():
+        with quiet():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder, config=config, dtype=getattr(torch, dtype), local_files_only=True,
                 output_loading_info=True,
@@ -189,7 +192,7 @@ def read_folder(folder: str | Path, *, dtype: str = "float32") -> Model:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No progress bars of transformers: the harness shows its own."""
     from transformers.utils import logging
 

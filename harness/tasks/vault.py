@@ -7,7 +7,6 @@ so μ(x) = codes^(-L) for every x. The policy is told that there is a vault, and
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -38,25 +37,30 @@ class Vault:
         if self.locks < 1:
             raise ValueError(f"task.locks is {self.locks}; a vault has at least 1 lock")
 
-    def draw(self, seed: Seed) -> dict[str, Any]:
-        symbols = [SYMBOLS[below(seed.fold("lock", i), self.codes)] for i in range(self.locks)]
-        return self._problem(symbols)
+    @property
+    def size(self) -> int:
+        """Problems there are, all equally likely."""
+        return self.codes**self.locks
 
-    def support(self) -> Iterator[tuple[dict[str, Any], float]]:
-        """Every problem with its probability."""
-        for symbols in itertools.product(SYMBOLS[: self.codes], repeat=self.locks):
-            yield self._problem(list(symbols)), float(self.codes) ** -self.locks
-
-    def probability(self, problem: dict[str, Any]) -> float:
-        codes = problem.get("codes", [])
-        known = len(codes) == self.locks and all(c in SYMBOLS[: self.codes] for c in codes)
-        if not known or problem != self._problem(list(codes)):
-            return 0.0
-        return float(self.codes) ** -self.locks
-
-    def _problem(self, symbols: list[str]) -> dict[str, Any]:
+    def nth(self, i: int) -> dict[str, Any]:
+        """The problem whose code is i in base `codes`."""
+        symbols = [SYMBOLS[i // self.codes**k % self.codes] for k in range(self.locks)]
         return {
             "messages": [{"role": "user", "content": "vault closed"}],
             "codes": symbols,
             "answer": " ".join(symbols),
         }
+
+    def draw(self, seed: Seed) -> dict[str, Any]:
+        return self.nth(below(seed, self.size))
+
+    def support(self) -> Iterator[tuple[dict[str, Any], float]]:
+        """Every problem with its probability."""
+        return ((self.nth(i), 1 / self.size) for i in range(self.size))
+
+    def probability(self, problem: dict[str, Any]) -> float:
+        codes = problem.get("codes", [])
+        if len(codes) != self.locks or any(c not in SYMBOLS[: self.codes] for c in codes):
+            return 0.0
+        index = sum(SYMBOLS.index(c) * self.codes**k for k, c in enumerate(codes))
+        return 1 / self.size if problem == self.nth(index) else 0.0
