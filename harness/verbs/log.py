@@ -1,0 +1,84 @@
+"""`log`: the rounds of a lineage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.verbs._ledger import Experiment, Json, Uri, line, lineages, opened
+
+if TYPE_CHECKING:
+    from harness.ledger.attempt import Spent
+    from harness.ledger.entry import Entry
+    from harness.ledger.lineage import Lineage
+
+
+def main(
+    lineage: Annotated[str, typer.Argument(help="Its name; the newest without one.")] = "",
+    branch: Annotated[str, typer.Option(help="The branch to follow.")] = "main",
+    every: Annotated[bool, typer.Option("--all", help="Every lineage.")] = False,
+    as_json: Json = False,
+    uri: Uri = "",
+    experiment: Experiment = "harness",
+) -> None:
+    """List the rounds of a lineage: what was decided, the reward, the cost, the identifiers."""
+    ledger = opened(uri, experiment)
+    for found in lineages(ledger, lineage) if every or lineage else lineages(ledger, "")[:1]:
+        entries = [entry for entry in found.walk(branch) if entry.n >= 0]
+        if as_json:
+            for entry in entries:
+                print(line(row(found, entry)))
+        else:
+            _show(found, branch, entries, found.attempts())
+
+
+def row(lineage: Lineage, entry: Entry) -> dict[str, Any]:
+    """A round as one JSON object."""
+    exact, sealed = entry.document.exact, entry.document.sealed
+    return {
+        "lineage": lineage.name, "branch": entry.branch, "n": entry.n, "id": entry.identity,
+        "parent": entry.document.parent, "seal": entry.seal, "decision": exact["d"],
+        "reward_mean": sealed.get("metrics", {}).get("reward/mean"),
+        "state_in": exact["starting"], "state_out": exact["resulting"],
+        "proposed": exact["proposed"], "versions": exact["v"], "seeds": exact["omega"],
+        "cost": {name: int(value) for name, value in exact["c"].items()},
+        "metered": sealed.get("metered", {}), "run": entry.run,
+    }  # fmt: skip
+
+
+def _show(
+    lineage: Lineage, branch: str, entries: list[Entry], attempts: list[Spent]
+) -> None:  # fmt: skip
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{lineage.name} ({branch})", title_justify="left", box=None)
+    for name, justify in (
+        ("n", "right"), ("decision", "left"), ("reward", "right"), ("seconds", "right"),
+        ("identity", "left"), ("state after", "left"),
+    ):  # fmt: skip
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for entry in entries:
+        exact, sealed = entry.document.exact, entry.document.sealed
+        reward, seconds = sealed.get("metrics", {}).get("reward/mean"), _seconds(sealed)
+        table.add_row(
+            str(entry.n), exact["d"], _number(reward), _number(seconds), entry.identity[7:19],
+            exact["resulting"]["model"][7:19], style=None if exact["d"] == "accept" else "yellow",
+        )  # fmt: skip
+    console = Console()
+    console.print(table)
+    for attempt in attempts:
+        spent = ", ".join(f"{k} {v:g}" for k, v in sorted(attempt.cost.items())) or "nothing noted"
+        state = "under way" if attempt.alive else attempt.state
+        after = f" after {attempt.stage}" if attempt.stage else ""
+        console.print(f"attempt at round {attempt.n} ({state}{after}): {spent}", style="dim")
+
+
+def _seconds(sealed: Any) -> float | None:
+    named = {k: v for k, v in sealed.get("metered", {}).items() if k.startswith("seconds")}
+    return named.get("seconds", sum(named.values()) if named else None)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{float(value):.3f}"
