@@ -69,21 +69,19 @@ class _Verifier:
     def _visit(self, genesis: Any, pointer: str) -> None:
         """Every record that is reached, each with the branch and the parent it is reached by."""
         forks = self.lineage.forks()
-        waiting: list[tuple[str, str, Entry | None]] = [(MAIN, pointer, None)]
+        waiting: list[tuple[str, str, int, Entry | None]] = [(MAIN, pointer, -1, None)]
         while waiting:
-            branch, pointer, parent = waiting.pop()
-            entry = self._check(branch, pointer, parent)
+            branch, pointer, n, parent = waiting.pop()
+            entry = self._check(branch, pointer, n, parent)
             if entry is None:
                 continue
             self.report.heads[branch] = entry
-            self.report.seals[branch, entry.n] = entry.seal
+            self.report.seals[branch, n] = entry.seal
             for name, successor in entry.successors.items():
-                known = name == entry.branch or (
-                    name in forks and forks[name].pointer == entry.pointer
-                )
+                known = name == branch or (name in forks and forks[name].pointer == entry.pointer)
                 if not known:
-                    self._problem(entry, f"ledger.next.{name}", "no such branch here", successor)
-                waiting.append((name, successor, entry))
+                    self._problem(n, f"ledger.next.{name}", "no such branch here", successor)
+                waiting.append((name, successor, n + 1, entry))
         for name, fork in forks.items():
             if fork.pointer not in {e.pointer for e in self.entries.values()}:
                 where = f"{self.lineage.name}@{fork.branch}@{fork.n}"
@@ -91,8 +89,7 @@ class _Verifier:
                     Finding(where, f"ledger.fork.{name}", "a record of this lineage", fork.pointer)
                 )
 
-    def _check(self, branch: str, pointer: str, parent: Entry | None) -> Entry | None:
-        n = -1 if parent is None else parent.n + 1
+    def _check(self, branch: str, pointer: str, n: int, parent: Entry | None) -> Entry | None:
         where = (
             f"{self.lineage.name}@{n}" if branch == MAIN else f"{self.lineage.name}@{branch}@{n}"
         )
@@ -169,8 +166,8 @@ class _Verifier:
             branch = fork.branch
         return self.report.seals.get((branch, n))
 
-    def _problem(self, entry: Entry, name: str, expected: str, actual: str) -> None:
-        where = f"{self.lineage.name}@{entry.n}"
+    def _problem(self, n: int, name: str, expected: str, actual: str) -> None:
+        where = f"{self.lineage.name}@{n}"
         self.report.problems.append(Finding(where, name, expected, actual))
 
     def _get(self, run_id: str) -> Any:
