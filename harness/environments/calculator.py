@@ -83,7 +83,7 @@ def show(value: Fraction) -> str:
 
 
 def _value(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return _bounded(Fraction(str(node.value)) if _finite(node.value) else None)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
         value = _value(node.operand)

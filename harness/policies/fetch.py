@@ -38,7 +38,7 @@ def smollm2_folder() -> Path | None:
 
 
 def fetch_smollm2() -> Path:
-    """The folder, fetched and converted if it is not there. Raises ValueError where it cannot be."""
+    """The folder, fetched and converted if it is not there. ValueError where it cannot be."""
     folder = smollm2_folder()
     if folder is not None:
         return folder

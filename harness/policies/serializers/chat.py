@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -33,6 +34,7 @@ PREFACE = (
     '<tool_call>{"name": NAME, "arguments": {ARGUMENTS}}</tool_call>\n'
     "and read its result in <tool_response></tool_response>. The tools are\n"
 )
+TODAY = re.compile(r"strftime_now\s*\(\s*([\"'])(.*?)\1\s*\)")
 MARK = "qzxAnswerxzq"
 """The stand-in for an assistant's text: no template adds or alters it."""
 
@@ -77,6 +79,7 @@ class Chat:
                 "inference.serializer chat needs a chat template, which this tokenizer lacks; "
                 "give inference.serializer.template or use another serializer"
             )
+        template = self._dated(template)
         tools = self.tools
         if tools == "auto":
             tools = "template" if "tools" in template else "preface"
@@ -115,6 +118,17 @@ class Chat:
         ends = {first} & set(tokenizer.all_special_ids) | {tokenizer.eos_token_id}
         return tuple(sorted(end for end in ends if end is not None))
 
+    def _dated(self, template: str) -> str:
+        """The template with the declared day in place of every question for today."""
+        today = datetime.date.fromisoformat(self.date)
+        told = TODAY.sub(lambda asked: json.dumps(today.strftime(asked.group(2))), template)
+        if re.search(r"strftime_now\s*\(", told):
+            raise ValueError(
+                "inference.serializer.template asks for today in a form that is not a literal, so "
+                "its text would depend on a clock; write the day into the template"
+            )
+        return told
+
     def _between(self, tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
         new = [self._message(tokenizer, message) for message in messages]
         text = self._render(tokenizer, [_USER, {"role": "assistant", "content": MARK}, *new])
@@ -149,11 +163,10 @@ class Chat:
     ) -> str:
         from jinja2 import TemplateError
 
-        today = datetime.date.fromisoformat(self.date)
         try:
             return tokenizer.apply_chat_template(
                 list(messages), tools=tools, chat_template=self.template, tokenize=False,
-                add_generation_prompt=True, strftime_now=today.strftime, **self.options,
+                add_generation_prompt=True, **self.options,
             )  # fmt: skip
         except TemplateError as error:
             raise ValueError(f"the chat template refuses these messages: {error}") from None
