@@ -123,36 +123,19 @@ class Cost:
 
 
 class Policy(Protocol):
-    stamp: Stamp
+    @property
+    def stamp(self) -> Stamp: ...
 
 
-class Sampler(Protocol):
-    def __call__(self, seed: Seed, /) -> Any: ...
-
-
-class Rollout(Protocol):
-    """v_R versions the family; R_n = R(resolve(ν_n), Env^υ_n)."""
-
-    def __call__(self, policy: Any, environment: Any, /) -> Callable[[Any, Seed], Any]: ...
-
-
-class Feedback(Protocol):
-    def __call__(self, X: Any, Z: Any, seed: Seed, /) -> Any: ...
-
-
-class Credit(Protocol):
-    def __call__(self, X: Any, Z: Any, F: Any, seed: Seed, /) -> Any: ...
-
-
-class Update(Protocol):
-    def __call__(self, state: State, credit: Any, seed: Seed, /) -> Proposal: ...
-
-
-class Accounting(Protocol):
-    def __call__(
-        self, state: State, X: Any, Z: Any, F: Any, G: Any, proposal: Proposal, seeds: Seeds,
-        readings: Mapping[str, float], /,
-    ) -> Cost: ...  # fmt: skip
+# the maps, with exactly the inputs that the definition lists
+Sampler = Callable[[Seed], Any]
+Rollout = Callable[[Any, Any], Callable[[Any, Seed], Any]]  # R_n = R(resolve(ν_n), Env^υ_n)
+Feedback = Callable[[Any, Any, Seed], Any]
+Credit = Callable[[Any, Any, Any, Seed], Any]
+Update = Callable[[State, Any, Seed], Proposal]
+Accounting = Callable[
+    [State, Any, Any, Any, Any, Proposal, Seeds, Mapping[str, float]], Cost
+]  # the last input is κ
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from harness import identity, pages
-from harness.config import Experiment
+from harness.config import Experiment, build
 from harness.console import View
 from harness.fingerprint import archive, fingerprint, machine
 from harness.forms import Stop
+from harness.ledger import address
 from harness.ledger import record as records
 from harness.ledger.attempt import Attempt, terminable
 from harness.ledger.entry import Conflict, Entry
 from harness.ledger.ledger import Ledger
 from harness.ledger.lineage import Lineage
-from harness.policies.model import Model
+from harness.policies.model import Model, load_tokenizer
 from harness.policies.resident import Resident
 from harness.round import Decision, Maps, Record, Seed, State, execute
 from harness.store import Store
@@ -45,7 +46,7 @@ def run(experiment: Experiment) -> int:
     began = time.monotonic()
     ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
     session = Session.open(experiment, ledger)
-    head = session.lineage.head(experiment.branch) if session.exists() else session.fork_point()
+    head = session.start()
     if head.n + 1 >= experiment.rounds:
         print(
             f"nothing to do: {session.lineage.name} has its {head.n + 1} rounds; raise `rounds` to "
@@ -65,6 +66,19 @@ def run(experiment: Experiment) -> int:
         session.keep(state)
     session.summary(view, head, time.monotonic() - began, stopped)
     return 0
+
+
+def reopen(ledger: Ledger, lineage: Lineage, entry: Entry) -> Session:
+    """The session that a record was made in, from the configuration under its seal."""
+    at = entry
+    if at.n < 0:
+        successors = list(entry.successors)
+        if not successors:
+            raise ValueError(f"the lineage {lineage.name!r} has no round yet; run one first")
+        at = lineage.at(0, successors[0])
+    document = dict(at.document.sealed["config"])
+    document["lineage"] = {**document["lineage"], "name": lineage.name, "parent": None}
+    return Session.open(build(document, lineage.name), ledger)
 
 
 @dataclass
@@ -124,43 +138,40 @@ class Session:
         model = experiment.model.initial()
         initial = State(model, initial_optimizer(model))
         resident = Resident()
-        from harness.policies.model import load_tokenizer
-
         tokenizer = load_tokenizer(model)
-        inference = experiment.inference.bind(tokenizer)
         maps = dataclasses.replace(
             experiment.maps, U=dataclasses.replace(experiment.maps.U, resident=resident)
         )
         exact = genesis_of(experiment, maps, initial)
-        if (lineage := ledger.find(experiment.lineage)) is None:
+        if experiment.parent is not None:
+            lineage, _ = address.record(ledger, experiment.parent)
+        elif (found := ledger.find(experiment.lineage)) is not None:
+            lineage = found
+        else:
             store.put(model)
             store.put(initial.optimizer)  # type: ignore[arg-type]
             sealed = {"platform": machine(), "params": shown(experiment)}
-            lineage = ledger.begin(experiment.lineage, exact, sealed)
+            tags = {"harness.store": str(Path(store.root).resolve())} if "://" not in store.root else {
+                "harness.store": store.root
+            }
+            lineage = ledger.begin(experiment.lineage, exact, sealed, tags=tags)
         check_genesis(lineage, exact)
         return cls(
             experiment, ledger, lineage, store, int(experiment.store["snapshot_every"]), initial,
-            maps, inference, resident, tokenizer,
+            maps, experiment.inference.bind(tokenizer), resident, tokenizer,
         )  # fmt: skip
 
-    def exists(self) -> bool:
-        return self.experiment.branch in ("main", *self.lineage.forks())
-
-    def fork_point(self) -> Entry:
-        """The record that a new branch begins at: `lineage.parent`."""
-        parent = self.experiment.parent
+    def start(self) -> Entry:
+        """The record that the next round follows: the head of the branch, or its fork point."""
+        branch, parent = self.experiment.branch, self.experiment.parent
+        if branch == "main" or branch in self.lineage.forks():
+            return self.lineage.head(branch)
         if parent is None:
             raise ValueError(
-                f"the branch {self.experiment.branch!r} does not exist yet; say what it forks "
-                "from with lineage.parent"
+                f"the branch {branch!r} does not exist yet; say what it forks from with "
+                "lineage.parent"
             )
-        for name in ("main", *self.lineage.forks()):
-            for entry in self.lineage.walk(name):
-                if parent in (str(entry.n), entry.identity, entry.seal) or (
-                    len(parent) >= 6 and entry.identity.removeprefix("sha256:").startswith(parent)
-                ):
-                    return entry
-        raise ValueError(f"lineage.parent is {parent!r}, which no record here is named by")
+        return address.record(self.ledger, parent)[1]
 
     # ---- states
 

@@ -110,6 +110,9 @@ class Engine:
                 if "exp_avg" not in state:
                     state["step"] = torch.tensor(0.0)
                     state |= {name: torch.zeros_like(p, dtype=torch.float32) for name in MOMENTS}
+        # ZeRO links a parameter to its part of the moments only after a first step
+        if (link := getattr(self.ds.optimizer, "_lazy_init_hp_params_optimizer_state", None)) is not None:
+            link()
 
     @cached_property
     def buffers(self) -> list[Tensor]:
