@@ -110,7 +110,10 @@ def _links(links: Mapping[str, str], rows: int) -> str:
 
 def _commands(name: str, n: int) -> str:
     address = shlex.quote(visible(f"{name[:200]}@{n}"))
-    verbs = {"show": "all of it", "verify": "check it", "replay": "run it again"}
-    return "\n".join(
-        f"    python -m harness {verb} {address}    # {why}" for verb, why in verbs.items()
+    lineage = shlex.quote(visible(name[:200].split("@")[0]))
+    lines = (
+        f"show {address}      # this record in full",
+        f"replay {address}    # run it again, and compare",
+        f"verify {lineage}    # check its lineage",
     )
+    return "\n".join(f"    python -m harness {line}" for line in lines)

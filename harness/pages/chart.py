@@ -133,7 +133,7 @@ def _credit(reading: Reading) -> list[str]:
             parts.append(
                 f'<rect x="{RIGHT_FROM + i * step + 0.5:.1f}" y="{BOTTOM - tall:.1f}" '
                 f'width="{step - 1:.1f}" height="{tall:.1f}" fill="{colour}">'
-                f"<title>{number(count)} tokens</title></rect>"
+                f"<title>{number(count)} {'token' if count == 1 else 'tokens'}</title></rect>"
             )
     parts.append(_line(RIGHT_FROM, BOTTOM, RIGHT, BOTTOM, INK))
     ends = ((-size, RIGHT_FROM, "start"), (0.0, centre, "middle"), (size, RIGHT, "end"))

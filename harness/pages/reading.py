@@ -14,13 +14,13 @@ from harness.forms import Stop
 from harness.round import Decision, Record
 
 STOPS = {
-    Stop.TERMINATED: "the environment ended it",
+    Stop.TERMINATED: "ended by the environment",
     Stop.TOKEN_BUDGET: "out of tokens",
     Stop.TURN_BUDGET: "out of turns",
-    Stop.TOOL_FAILURE: "a tool failed",
+    Stop.TOOL_FAILURE: "stopped by a failed tool",
     Stop.TIMEOUT: "timed out",
-    Stop.INVALID_ACTION: "no action here",
-    Stop.CONTEXT_FULL: "the context is full",
+    Stop.INVALID_ACTION: "stopped by an invalid action",
+    Stop.CONTEXT_FULL: "out of context",
 }
 
 

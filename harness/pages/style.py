@@ -85,7 +85,8 @@ b.n1, b.n2, b.n3, b.n4, b.n5 { box-shadow: inset 0 2px #b85c00; }
   background: #f8f5ff; font: 12px/1.5 ui-monospace, monospace; white-space: pre-wrap;
   overflow-wrap: anywhere; unicode-bidi: isolate; }
 .call.failed { border-color: #b42318; background: #fdf3f2; }
-.read { display: block; font-size: .8rem; color: var(--soft); unicode-bidi: isolate; }
+.read { display: block; font-size: .8rem; color: var(--soft); unicode-bidi: isolate;
+  overflow-wrap: anywhere; }
 bdi { overflow-wrap: anywhere; }
 @media print { .bar { position: static; } }
 """

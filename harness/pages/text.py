@@ -67,7 +67,7 @@ def cell(text: Any, limit: int = 80) -> str:
     for character in "\\`*_{}[]<>#|!&~$":
         shown = shown.replace(character, f"\\{character}")
     # a bare address would become a link
-    return shown.replace("://", ":\u2060//").replace("www.", "www\u2060.").replace("@", "\u2060@")
+    return shown.replace("://", ":\u2060//").replace("www.", "www\u2060.")
 
 
 def short(identifier: str) -> str:

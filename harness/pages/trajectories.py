@@ -59,20 +59,25 @@ class Sections:
         self.episodes, self.room = episodes, room
         self.reading = episodes.reading
         self.shown = 0
+        self.full = False
 
     def told(self) -> str:
         """How many episodes are shown, and by which rule."""
         count = len(self.reading.rewards_B)
         if self.shown == count:
             return f"All {count} episodes are here."
+        full = f", until the page has {BYTES // 10**6} MB" if self.full else ""
         return (
             f"{self.shown} of {number(count)} episodes are here, {number(count - self.shown)} are "
             "left out: problems are spread evenly over their mean rewards, and attempts at each "
-            "over their rewards, the worst, the best and the first among them."
+            "over their rewards, the worst, the best and the first among them"
+            f"{full}."
         )
 
     def problem(self, row: list[int]) -> str:
         """One problem, and those of its attempts that fit."""
+        if self.full:
+            return ""
         p, episodes, ids = row[0] // self.reading.attempts, self.episodes, self.episodes.tokens.ids
         begins, offsets = [episodes.begins(b) for b in row], episodes.offsets
         prompts = {ids[offsets[b] : t].tobytes() for b, t in zip(row, begins, strict=True)}
@@ -86,7 +91,8 @@ class Sections:
         for b in row:
             text = episodes.attempt(b, mean, own_prompt=not shared)
             size = len(text.encode())
-            if size > self.room:
+            self.full = size > self.room
+            if self.full:
                 break
             self.room -= size
             parts.append(text)
@@ -104,11 +110,14 @@ class Sections:
 
     def _summary(self, p: int) -> str:
         row, problem = self._row(p), self.reading.record.X.problems[p]
-        low, high = (min(row), max(row)) if row else (math.nan, math.nan)
+        rewards = "unscored"
+        if row:
+            low, high = number(min(row)), number(max(row))
+            ends = " each" if low == high else f", from {low} to {high}"
+            rewards = f"reward {number(self._mean(p))}{ends}"
         return (
             f"<summary><h2>Problem {p}</h2><span class=asked><bdi>{markup(asked(problem), 200)}"
-            f"</bdi></span><span>reward {number(self._mean(p))}, from {number(low)} to "
-            f"{number(high)}</span></summary>"
+            f"</bdi></span><span>{rewards}</span></summary>"
         )
 
     def _given(self, p: int, prompt: tuple[int, int] | None) -> str:

@@ -96,6 +96,7 @@ def test_a_page_never_passes_its_size():
     data = page(made(8, 8, 50, 20, text="<" * 5000), lambda t: '"' * 500)
     assert len(data) <= BYTES
     assert b"are left out" in data
+    assert b"until the page has 4 MB" in data
 
 
 def test_episodes_without_turns_are_shown():
