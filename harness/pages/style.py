@@ -20,7 +20,9 @@ h2 { font-size: 1rem; display: inline; } h3 { font-size: .85rem; font-weight: 60
 table { border-collapse: collapse; font-size: .85rem; }
 th { text-align: left; color: var(--soft); font-weight: 400; }
 th, td { padding: .1rem .9rem .1rem 0; vertical-align: top; }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+td { font-variant-numeric: tabular-nums; overflow-wrap: break-word; }
+td:last-child { overflow-wrap: anywhere; }
+th, td:first-child { white-space: nowrap; }
 code { font: 12px ui-monospace, monospace; }
 a { color: #0b5cad; }
 .verdict { margin: .7rem 0; padding: .5rem .8rem; border-left: 6px solid; font-weight: 600; }
