@@ -30,6 +30,8 @@ class BestOf:
     """The best attempts of each group, for imitation."""
 
     version: ClassVar[str] = "1"
+    use: ClassVar[str] = "supervised"
+    """What its lessons are for: an objective that `uses` them."""
     keep: int = 1
     """Attempts kept a problem, at most."""
     threshold: float | None = None
@@ -56,4 +58,4 @@ class BestOf:
         kept_B = ((rank_PG < self.keep) & (rows_PG >= least) & (rows_PG > -np.inf)).reshape(-1)
         told = {**statistics(Z, rewards_B), "kept": int(kept_B.sum())}
         meta = {"statistics": told}
-        return lesson(Z, F, kept_B[episode_of(Z)], use="supervised", meta=meta)
+        return lesson(Z, F, kept_B[episode_of(Z)], use=self.use, meta=meta)

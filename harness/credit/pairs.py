@@ -36,6 +36,8 @@ class Pairs:
     """Chosen and rejected attempts, by reward."""
 
     version: ClassVar[str] = "1"
+    use: ClassVar[str] = "pairs"
+    """What its lessons are for: an objective that `uses` them."""
     select: str = "best_worst"
     """best_worst | all"""
     margin: float = 0.0
@@ -65,7 +67,7 @@ class Pairs:
         shown_B = net_B / max(1.0, np.abs(net_B).max(initial=0))
         told = {**statistics(Z, rewards_B), "pairs": len(pairs)}
         meta = {"pairs": pairs, "statistics": told}
-        return lesson(Z, F, shown_B[episode_of(Z)], use="pairs", meta=meta)
+        return lesson(Z, F, shown_B[episode_of(Z)], use=self.use, meta=meta)
 
     def _within(self, rewards_G: Array) -> list[tuple[int, int]]:
         scored = [g for g in range(len(rewards_G)) if not np.isnan(rewards_G[g])]
