@@ -54,7 +54,7 @@ def _by_prefix(ledger: Ledger, prefix: str) -> tuple[Lineage, Entry]:
             own = run.info.run_id
             line = lines.get(run.data.params.get("ledger.lineage", own))
             if line is not None and (own == line.run or line.holds(run)):
-                found[own] = (line, load(run))
+                found[own] = (line, load(ledger.client, run))
     if not found:
         raise ValueError(f"no record begins with {prefix}; `log` lists the records")
     if len(found) > 1:

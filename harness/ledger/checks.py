@@ -45,6 +45,8 @@ class Place:
     entry: Entry
     parent: Entry | None
     genesis: Entry
+    folder: str
+    """Where the run's artifacts are."""
 
     def finding(self, name: str, expected: object, actual: object) -> Finding:
         return Finding(self.where, name, str(expected), str(actual))
@@ -137,7 +139,7 @@ def metrics(at: Place) -> Iterator[Finding]:
 def pages(at: Place) -> Iterator[Finding]:
     """The run's other artifacts are those that were sealed."""
     for name, expected in at.entry.document.sealed.get("files", {}).items():
-        data = files.read(at.run.info.artifact_uri, name)
+        data = files.read(at.folder, name)
         actual = "nothing" if data is None else "sha256:" + hashlib.sha256(data).hexdigest()
         yield from at.equal(f"artifacts.{name}", expected, actual)
 

@@ -81,17 +81,22 @@ def successors(run: Any) -> dict[str, str]:
     return {k.removeprefix(NEXT): v for k, v in params.items() if k.startswith(NEXT)}
 
 
-def document_of(run: Any) -> Document:
+def folder_of(client: Any, run: Any) -> str:
+    """Where the artifacts of a run are."""
+    return files.reachable(run.info.artifact_uri, client.tracking_uri)
+
+
+def document_of(client: Any, run: Any) -> Document:
     """The record that a run holds. Raises Broken where there is none, or not a record."""
-    data = files.read(run.info.artifact_uri, files.RECORD)
+    data = files.read(folder_of(client, run), files.RECORD)
     if data is None:
         raise Broken(f"run {run.info.run_id} has no {files.RECORD}")
     return Document.parse(data)
 
 
-def load(run: Any, pointer: str | None = None) -> Entry:
+def load(client: Any, run: Any, pointer: str | None = None) -> Entry:
     """Read an entry, and hold it to the pointer that led to it."""
-    entry = Entry(run.info.run_id, document_of(run), successors(run))
+    entry = Entry(run.info.run_id, document_of(client, run), successors(run))
     if pointer is not None and entry.pointer != pointer:
         raise Broken(f"round {entry.n} is {entry.pointer}, but its parent points to {pointer}")
     return entry

@@ -14,6 +14,15 @@ from harness.store import sync
 RECORD = "record.json"
 
 
+def reachable(artifact_uri: str, tracking_uri: str) -> str:
+    """An artifact URI that can be read by itself: a server's own ones name no server."""
+    if not artifact_uri.startswith("mlflow-artifacts:") or not tracking_uri.startswith("http"):
+        return artifact_uri
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+
+    return str(MlflowArtifactsRepository.resolve_uri(artifact_uri, tracking_uri))
+
+
 def local(artifact_uri: str) -> Path | None:
     """The folder that an artifact URI names, if it is a local one."""
     from mlflow.utils.file_utils import local_file_uri_to_path

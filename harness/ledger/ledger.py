@@ -13,6 +13,7 @@ from typing import Any
 from harness.ledger import connection, files, projection
 from harness.ledger.attempt import WRITER, writer
 from harness.ledger.connection import retrying
+from harness.ledger.entry import folder_of
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Document, spelt
 
@@ -55,7 +56,8 @@ class Ledger:
         if (folder := connection.folder_of(self.uri)) is not None:
             same = folder == Path.cwd()
             return "harness-cas" if same else str(folder / "harness-cas")
-        return f"{self.experiment.artifact_location.rstrip('/')}/harness-cas"
+        location = files.reachable(self.experiment.artifact_location, self.uri)
+        return f"{location.rstrip('/')}/harness-cas"
 
     def lineages(self) -> list[Lineage]:
         """Every lineage, the newest first."""
@@ -97,7 +99,7 @@ class Ledger:
             self.experiment.experiment_id, tags=described, run_name=name
         ))  # fmt: skip
         lineage = self._lineage(run, name)
-        files.write(run.info.artifact_uri, {files.RECORD: document.encoded})
+        files.write(folder_of(self.client, run), {files.RECORD: document.encoded})
         lineage._batch(run.info.run_id, {**projection.params(document), NAME: name})
         while True:
             elected = self._elect(lineage, document.seal)

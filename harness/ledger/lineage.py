@@ -21,6 +21,7 @@ from harness.ledger.entry import (
     Entry,
     Fork,
     branch_name,
+    folder_of,
     load,
 )
 from harness.ledger.record import Broken, Document
@@ -41,7 +42,7 @@ class Lineage:
     @property
     def genesis(self) -> Entry:
         run = self.client.get_run(self.run)
-        return load(run, f"{self.run}:{run.data.params.get('ledger.genesis')}")
+        return load(self.client, run, f"{self.run}:{run.data.params.get('ledger.genesis')}")
 
     # ---- reading
 
@@ -69,7 +70,7 @@ class Lineage:
         )  # fmt: skip
         for run in page:
             if self.holds(run):
-                return load(run)
+                return load(self.client, run)
         raise ValueError(
             f"the lineage {self.name!r} has no round {n} on branch {branch!r}; its head is round "
             f"{self.head(branch).n}"
@@ -142,7 +143,7 @@ class Lineage:
         run = retrying(lambda: self.client.create_run(
             self.experiment, tags=tags, run_name=f"{self.name}/{where}{n:05d}"
         ))  # fmt: skip
-        return Attempt(self, parent, branch, run.info.run_id, run.info.artifact_uri)
+        return Attempt(self, parent, branch, run.info.run_id, folder_of(self.client, run))
 
     def append(
         self, parent: Entry, exact: Mapping[str, Any], sealed: Mapping[str, Any], *,
@@ -266,7 +267,7 @@ class Lineage:
             run = self.client.get_run(pointer.split(":")[0])
         except MlflowException as error:
             raise Broken(f"the record {pointer} is gone: its run cannot be read") from error
-        return load(run, pointer)
+        return load(self.client, run, pointer)
 
     def _hinted(self, run_id: str | None, branch: str) -> Entry | None:
         """The entry that a hint names, if its parent points to it on this branch."""
@@ -278,7 +279,7 @@ class Lineage:
                 return None
             parent = self.client.get_run(run.data.params.get("ledger.parent_run", ""))
             pointer = parent.data.params.get(NEXT + branch)
-            return None if pointer is None else load(run, pointer)
+            return None if pointer is None else load(self.client, run, pointer)
         except (MlflowException, Broken):
             return None
 

@@ -6,7 +6,7 @@ import hashlib
 
 from harness.ledger import curves, files
 from harness.ledger.attempt import Attempt, Spent
-from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of
+from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of, folder_of
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Broken, Document
 
@@ -43,7 +43,7 @@ def adoptable(lineage: Lineage) -> list[tuple[Spent, Document]]:
     for attempt in lineage.attempts():
         head = heads.get(attempt.branch)
         try:
-            document = document_of(lineage.client.get_run(attempt.run))
+            document = document_of(lineage.client, lineage.client.get_run(attempt.run))
         except Broken:
             continue
         if head is not None and document.parent_seal == head.seal and not attempt.alive:
@@ -56,7 +56,7 @@ def adopt(lineage: Lineage, run_id: str) -> Entry:
     for attempt, document in adoptable(lineage):
         if attempt.run != run_id:
             continue
-        uri = lineage.client.get_run(run_id).info.artifact_uri
+        uri = folder_of(lineage.client, lineage.client.get_run(run_id))
         for name, expected in document.sealed.get("files", {}).items():
             data = files.read(uri, name)
             if data is None or "sha256:" + hashlib.sha256(data).hexdigest() != expected:

@@ -13,7 +13,7 @@ from typing import Any
 from harness.ledger import checks, curves
 from harness.ledger.checks import Finding, Place
 from harness.ledger.content import Content
-from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of, successors
+from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of, folder_of, successors
 from harness.ledger.ledger import GENESIS, NAME
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Broken
@@ -106,14 +106,17 @@ class _Verifier:
             self.report.problems.append(found)
             return None
         try:
-            document = document_of(run)
+            document = document_of(self.lineage.client, run)
         except Broken as error:
             found = Finding(where, "record.json", f"the record sealed {seal}", str(error))
             self.report.problems.append(found)
             return None
         entry = Entry(run_id, document, successors(run))
         self.entries[run_id] = entry
-        place = Place(where, branch, n, seal, run, entry, parent, self._genesis())
+        place = Place(
+            where, branch, n, seal, run, entry, parent, self._genesis(),
+            folder_of(self.lineage.client, run),
+        )  # fmt: skip
         for check in checks.ALL:
             self.report.problems += check(place)
         self.report.notes += checks.notes(place)

@@ -6,7 +6,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fresh_database(tmp_path_factory):
     """A sqlite file with MLflow's tables, to be copied: making one takes seconds."""
     from harness.ledger.ledger import Ledger
