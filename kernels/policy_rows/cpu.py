@@ -60,6 +60,7 @@ def _report(
     report_KT[0], report_KT[3:] = loss_T, 0
 
 
+@torch.no_grad()
 def policy_rows_(
     logits_TV: Tensor,
     rows: Rows,
