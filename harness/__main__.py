@@ -111,6 +111,8 @@ def rounds(argv: list[str]) -> int:
     swept_twice(argv)
     # DeepSpeed's keys are its own: any may be given, known to our schema or not
     argv = [f"++{word}" if word.startswith("update.deepspeed.") else word for word in argv]
+    # what is said is said by the harness: Hydra's log files would lie about
+    argv += [f"hydra/{log}=none" for log in ("job_logging", "hydra_logging")]
     outcome: list[int] = []
     job = hydra.main(version_base="1.3", config_path=str(Path(__file__).resolve().parent / "conf"), config_name="config")(
         lambda cfg: outcome.append(run_job(cfg))

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 PHASES = {
     "S": "drawing problems", "R": "rolling out", "F": "feedback", "C": "credit", "U": "updating",
@@ -75,7 +74,5 @@ class View:
         self.console.print(text)
 
     def summary(self, rows: Mapping[str, str]) -> None:
-        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         for name, value in rows.items():
-            table.add_row(f"[dim]{name}[/]", value)
-        self.console.print(table)
+            self.console.print(f"[dim]{name:<12}[/]{value}", soft_wrap=True)

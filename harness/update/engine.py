@@ -286,6 +286,8 @@ def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
 
 def join_world() -> None:
     """Join the ranks that were started; alone, be a world of one."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
     from deepspeed import ops
 
