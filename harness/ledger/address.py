@@ -30,9 +30,9 @@ def record(ledger: Ledger, text: str) -> tuple[Lineage, Entry]:
     """A record by its address. Raises ValueError where there is none, or more than one."""
     if "@" in text:
         name, *rest = text.split("@")
-        branch = next((part for part in rest if not _number(part)), MAIN)
-        numbers = [int(part) for part in rest if _number(part)]
-        if len(rest) > 2 or len(numbers) > 1 or (numbers and not _number(rest[-1])):
+        numbers = [int(rest.pop())] if _number(rest[-1]) else []
+        branch = rest.pop() if rest else MAIN
+        if rest or _number(branch):
             raise ValueError(f"{text!r} is no address; give NAME, NAME@N or NAME@BRANCH@N")
         found = lineage(ledger, name)
         return found, found.at(numbers[0], branch) if numbers else found.head(branch)

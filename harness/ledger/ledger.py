@@ -83,7 +83,7 @@ class Ledger:
         if lineage.genesis.identity != document.identity:
             raise ValueError(
                 f"the lineage {name!r} began with {lineage.genesis.identity[:19]}…, these settings "
-                f"begin with {document.identity[:19]}…; give another lineage.name"
+                f"begin with {document.identity[:19]}…; give another lineage name (lineage.name)"
             )
         return lineage
 
@@ -166,6 +166,7 @@ class Ledger:
 def _lineage_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._=,:/+\-\[\]]{0,199}", name):
         raise ValueError(
-            f"lineage.name is {name!r}; give letters, digits and ._=,:/+-[] or spaces, at most 200"
+            f"{name!r} cannot be a lineage name; give letters, digits, spaces and ._=,:/+-[], "
+            "at most 200"
         )
     return name

@@ -1,0 +1,68 @@
+import pytest
+import rounds
+
+from harness.ledger import projection, record
+from harness.ledger.record import Broken, Document
+
+
+def a_genesis():
+    return Document(None, None, rounds.begin(), {"branch": "main"})
+
+
+class Parent:
+    document = a_genesis()
+    n = -1
+
+
+def a_record(sealed=None, **changes):
+    exact = rounds.exact(Parent, **changes)
+    return record.following(Parent.document, "main", exact, sealed or rounds.sealed(0), {})
+
+
+def test_a_document_is_read_back_with_both_digests():
+    document = a_record()
+    again = Document.parse(document.encoded)
+    assert (again.identity, again.seal, again.n) == (document.identity, document.seal, 0)
+    assert again.parent == a_genesis().identity
+
+
+def test_the_identity_is_golden():
+    assert a_genesis().identity == (
+        "sha256:1fe7b875afeccda93db34e420016c9c4f0a06161765895c154cd840d48f5050d"
+    )
+
+
+def test_readings_move_the_seal_and_not_the_identity():
+    one, two = a_record(), a_record({"metered": {"seconds": 9.0}})
+    assert one.identity == two.identity
+    assert one.seal != two.seal
+    assert a_record(accept=False).identity != one.identity
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"\xff", b'{"a":1}', a_record().encoded + b" "]
+)
+def test_what_is_no_record_is_refused(data):
+    with pytest.raises(Broken, match=r"record\.json is"):
+        Document.parse(data)
+
+
+def test_measured_infinities_are_spelt_and_shown():
+    document = a_record()
+    assert document.sealed["metrics"]["policy/kl"] == "inf"
+    shown = projection.metrics(document)
+    assert shown["policy/kl"] == float("inf")
+    assert shown["reward/std"] != shown["reward/std"]
+    assert (shown["cost/tokens"], shown["cost_total/seconds"]) == (10.0, 0.1)
+
+
+def test_totals_are_exact_beyond_floats():
+    big = str(2**60 + 1)
+    assert record.totals({"tokens": big}, {"c": {"tokens": "1"}}, {})["tokens"] == str(2**60 + 2)
+
+
+def test_a_round_follows_its_parent():
+    with pytest.raises(ValueError, match="round 3 cannot follow round -1"):
+        a_record(n=3)
+    with pytest.raises(ValueError, match=r"are names of a record's own fields"):
+        projection.params(a_record({"params": {"X": "1"}}))
