@@ -198,7 +198,7 @@ def philox_sample_kernel(
 def tile(vocabulary: int) -> tuple[int, int]:
     """(entries of a row read at once, warps): fixed by the vocabulary, so that sums never
     change."""
-    return (4096, 8) if vocabulary > 4096 else (BLOCK, 4)
+    return (2048, 8) if vocabulary > 4096 else (BLOCK, 4)
 
 
 def sample(
