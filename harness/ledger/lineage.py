@@ -24,7 +24,7 @@ from harness.ledger.entry import (
     folder_of,
     load,
 )
-from harness.ledger.record import Broken, Document
+from harness.ledger.record import Broken, Document, joined
 
 Step = Callable[[str], None]
 """Called after each step of a commit with its name."""
@@ -126,7 +126,7 @@ class Lineage:
         lost: dict[str, float] = {}
         for attempt in self.attempts():
             for name, value in attempt.cost.items():
-                lost[name] = lost.get(name, 0) + value
+                lost[name] = joined(name, lost.get(name, 0), value)
         return {"committed": {k: float(v) for k, v in chain.items()}, "attempts": lost}
 
     # ---- writing

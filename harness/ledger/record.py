@@ -123,13 +123,19 @@ def genesis(
 def totals(
     before: Mapping[str, Any], exact: Mapping[str, Any], sealed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Costs summed along a chain: exact integers as strings, metered readings as floats."""
+    """Costs along a chain: exact integers as strings, metered readings as floats, summed; of
+    `memory/` the most."""
     after = dict(before)
     for name, text in exact.get("c", {}).items():
         after[name] = str(int(after.get(name, "0")) + int(text))
     for name, value in sealed.get("metered", {}).items():
-        after[name] = float(after.get(name, 0.0)) + float(value)
+        after[name] = joined(name, float(after.get(name, 0.0)), float(value))
     return after
+
+
+def joined(name: str, one: float, other: float) -> float:
+    """A reading of two pieces of work together: memory is held, everything else is spent."""
+    return max(one, other) if name.startswith("memory/") else one + other
 
 
 def following(

@@ -25,7 +25,7 @@ import numpy as np
 from harness.forms import Lesson
 from harness.identity import plain
 from harness.round import Decision, Proposal, Seed, State
-from harness.update.prefix_tree import Batch, Tree, batches, forest
+from harness.prefix_tree import Batch, Tree, batches, forest
 from harness.update.schedule import Schedule
 
 OWNED = (

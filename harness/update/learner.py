@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.kernels.linear_policy import linear_logprobs, linear_policy, linear_policy_given
-from harness.update.prefix_tree import Batch
+from harness.prefix_tree import Batch
 
 STATISTICS = ("logp_T", "clipped_T", "ratio_T")
 

@@ -61,6 +61,13 @@ def test_totals_are_exact_beyond_floats():
     assert record.totals({"tokens": big}, {"c": {"tokens": "1"}}, {})["tokens"] == str(2**60 + 2)
 
 
+def test_totals_of_memory_are_the_most_that_was_held():
+    after: dict = {}
+    for peak in (3.0, 7.0, 5.0):
+        after = record.totals(after, {}, {"metered": {"memory/peak_bytes": peak, "seconds/R": 1.0}})
+    assert after == {"memory/peak_bytes": 7.0, "seconds/R": 3.0}
+
+
 def test_a_round_follows_its_parent():
     with pytest.raises(ValueError, match="round 3 cannot follow round -1"):
         a_record(n=3)
