@@ -3,8 +3,8 @@
 Axes (suffix letters): P problems, G attempts a problem, B = P·G episodes (attempt g of problem p is
 row p·G + g), T tokens of all episodes packed end to end, N turns of all episodes in order.
 
-A form is canonical JSON (`meta`) and named arrays; its identifier is over that content, never over a
-file. Arrays are made read-only: no map can write into its inputs.
+A form is canonical JSON (`meta`) and named arrays; its identifier is over that content, never over
+a file. Arrays are made read-only: no map can write into its inputs.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Packed:
 
 
 class Instance(Packed):
-    """X: `meta["problems"]` is a list of P JSON objects, which the task and its environment share."""
+    """X: `meta["problems"]` is a list of P JSON objects, shared by the task and its environment."""
 
     kind = "instance"
 
@@ -114,21 +114,21 @@ class Instance(Packed):
 class Trajectories(Packed):
     """Z: P·G stopped episodes, packed.
 
-    meta: `problems` P, `attempts` G, `sampling` (temperature, top_k, top_p, min_p: the family that
-    logprobs belong to), `episodes` (B objects with `turns`: action and observation texts, tool calls,
-    the environment's state key), `exogenous` (η: what the round read from outside; empty if closed),
-    `reference` (only with ref_logprobs: `id` of the reference policy's model, its `matrices` and
-    `width` as `harness.accounting.flops` counts them, the `tokens` that it was run on and how many
-    they `attended` to).
+    meta: `problems` P, `attempts` G, `sampling` (temperature, top_k, top_p, min_p: the family
+    that logprobs belong to), `episodes` (B objects with `turns`: action and observation texts, tool
+    calls, the environment's state key), `exogenous` (η: what the round read from outside; empty if
+    closed), `reference` (only with ref_logprobs: `id` of the reference policy's model, its
+    `matrices` and `width` as `harness.accounting.flops` counts them, the `tokens` that it was run
+    on, and how many they `attended` to).
 
     arrays: token_ids_T int32; is_action_T bool (sampled by the policy); logprobs_T float32 (of the
     tempered, truncated distribution that was sampled from; 0 where not an action); threshold_T
-    float32 (only with truncated sampling: v was kept iff x_v/τ - max x/τ >= threshold); episode_offsets
-    int64 [B+1]; stop uint8 [B]; turn_episode_N int32, turn_start_N, turn_end_N int64 (the action's
-    span in T), turn_rewards_N float64 (environment's). Where there are such, float32 and 0 where not
-    an action: ref_logprobs_T (of a frozen reference policy, in the same tempered, truncated family),
-    values_T (the critic's value of the state that the token was sampled in), target_logprobs_T (of
-    the policy that is to learn, where an older one sampled).
+    float32 (only with truncated sampling: v was kept iff x_v/τ - max x/τ >= threshold);
+    episode_offsets int64 [B+1]; stop uint8 [B]; turn_episode_N int32, turn_start_N, turn_end_N int64
+    (the action's span in T), turn_rewards_N float64 (environment's). Where there are such, float32
+    and 0 where not an action: ref_logprobs_T (of a frozen reference policy, in the same tempered,
+    truncated family), values_T (the critic's value of the state that the token was sampled in),
+    target_logprobs_T (of the policy that is to learn, where an older one sampled).
     """
 
     kind = "trajectories"
@@ -184,13 +184,13 @@ class Lesson(Packed):
 
     meta: `problems`, `attempts`, `sampling` (as in Z), `use` ("policy", "supervised" or "pairs"),
     `pairs` (rows [chosen, rejected] of episodes, for "pairs"; else empty), `unscorable` (episodes
-    without a reward: they teach nothing and no denominator counts them), `statistics` (of rewards and
-    groups, for people).
+    without a reward: they teach nothing and no denominator counts them), `statistics` (of rewards
+    and groups, for people).
 
     arrays: token_ids_T, is_action_T, episode_offsets as in Z; logprobs_T (the behaviour's),
     advantages_T float32 (0 where not an action); threshold_T, ref_logprobs_T as in Z, where it has
-    them; values_T as in Z and returns_T (what they should have been: float32, 0 where not an action),
-    where the credit is of values.
+    them; values_T as in Z and returns_T (what they should have been: float32, 0 where not an
+    action), where the credit is of values.
     """
 
     kind = "credit"

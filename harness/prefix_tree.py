@@ -1,7 +1,7 @@
-"""Episodes of a group as one prefix tree: every shared prefix is computed once, forward and backward.
+"""Episodes of a group as one prefix tree: shared prefixes are computed once, forward and backward.
 
-A tree is laid out as one sequence. An episode's tokens that follow the longest prefix it shares with
-those before it form a segment; the segment hangs on the node where it leaves. Then
+A tree is laid out as one sequence. An episode's tokens that follow the longest prefix it shares
+with those before it form a segment; the segment hangs on the node where it leaves. Then
 
     token i attends to j   iff   j is i or an ancestor of i,        position(i) = depth(i)
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def forest(
     Episodes that start with different prompts share nothing but a tree: their segments have no
     parent. Groups without a wanted row have no tree.
     """
-    spans = [(int(a), int(b)) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    spans = [(int(a), int(b)) for a, b in pairwise(offsets)]
     size = max(attempts, 1) if share else 1
     groups = [spans[i : i + size] for i in range(0, len(spans), size)]
     trees = [grow(token_ids_T, live_T, group) for group in groups]
@@ -136,7 +137,7 @@ def collate(trees: Sequence[Tree]) -> Batch:
 
 
 def batches(trees: Sequence[Tree], budget: int) -> list[Batch]:
-    """Trees in their order, as many together as fit `budget` padded tokens; one alone always fits."""
+    """Trees in their order, together as fit `budget` padded tokens; one alone always fits."""
     groups: list[list[Tree]] = []
     width = 0
     for tree in trees:
