@@ -124,17 +124,25 @@ def name_of(thing: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+def _counts(field: dataclasses.Field, value: Any) -> bool:
+    """Whether a field is part of the settings."""
+    how = field.metadata.get("identity", True)
+    return bool(value != field.default) if how == "unless default" else bool(how)
+
+
 def settings(thing: Any, *, path: str = "$") -> Any:
     """The canonical document of a frozen dataclass: its name, version and every field that counts.
 
-    A field declared with `metadata={"identity": False}` (a handle, a cache) is left out. Contents
-    count by their identifier. A callable cannot be spelt: give its import path as a string.
+    A field declared with `metadata={"identity": False}` (a handle, a cache) is left out; one with
+    `{"identity": "unless default"}`, where it is its default: so a map may gain a setting, and what
+    it did before stays the same version. Contents count by their identifier. A callable cannot be
+    spelt: give its import path as a string.
     """
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         fields = {
             f.name: settings(getattr(thing, f.name), path=f"{path}.{f.name}")
             for f in dataclasses.fields(thing)
-            if f.metadata.get("identity", True)
+            if _counts(f, getattr(thing, f.name))
         }
         version = getattr(type(thing), "version", None)
         named = f"{name_of(thing)}@{version}" if version is not None else name_of(thing)
