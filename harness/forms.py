@@ -124,8 +124,8 @@ class Trajectories(Packed):
     arrays: token_ids_T int32; is_action_T bool (sampled by the policy); logprobs_T float32 (of the
     tempered, truncated distribution that was sampled from; 0 where not an action); threshold_T
     float32 (only with truncated sampling: v was kept iff x_v/τ - max x/τ >= threshold);
-    episode_offsets int64 [B+1]; stop uint8 [B]; turn_episode_N int32, turn_start_N, turn_end_N int64
-    (the action's span in T), turn_rewards_N float64 (environment's). Where there are such, float32
+    episode_offsets int64 [B+1]; stop uint8 [B]; turn_episode_N int32, turn_start_N, turn_end_N
+    int64 (the action's span in T), turn_rewards_N float64 (environment's). Where present, float32
     and 0 where not an action: ref_logprobs_T (of a frozen reference policy, in the same tempered,
     truncated family), values_T (the critic's value of the state that the token was sampled in),
     target_logprobs_T (of the policy that is to learn, where an older one sampled).
