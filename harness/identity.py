@@ -2,7 +2,8 @@
 
 An identifier is `sha256:` and 64 hex digits. Every hash is separated by domain,
 
-    id(kind, meta, tensors) = H("harness/" kind "/v1" 0x00 canonical({meta, tensors: [name, dtype, shape, root]}))
+    id(kind, meta, tensors) = H("harness/" kind "/v1" 0x00 canonical({meta, tensors: rows})),
+    rows = [name, dtype, shape, root] of each tensor, sorted by name,
 
 where `canonical` is the JSON of RFC 8785 and `root` is the RFC 9162 Merkle root over the chunks of
 1 MiB of a tensor's little-endian bytes: equal for any file layout, and hashed in parallel.
@@ -35,20 +36,22 @@ def canonical(value: Any, *, path: str = "$") -> bytes:
 
     Mappings with string keys, sequences, strings, booleans, None, integers up to 2^53-1 and finite
     floats have a spelling (tuples spell as lists). Raises ValueError for anything else.
+    What is read back with `json.loads` has the same bytes.
     """
     return rfc8785.dumps(plain(value, path=path))
 
 
 def plain(value: Any, *, path: str = "$") -> Any:
-    """The same value as plain dicts, lists and scalars; ValueError names the path of what cannot be."""
-    if value is None or isinstance(value, bool | str) and not isinstance(value, enum.Enum):
-        return value
+    """The same value as plain dicts, lists and scalars; ValueError names the path of what has no
+    spelling."""
     if isinstance(value, enum.Enum):
         return plain(value.value, path=path)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, path)
     if isinstance(value, int):
-        if abs(value) > _INT_LIMIT:
-            raise ValueError(f"{path}: {value} exceeds 2^53-1; spell it as a string")
-        return int(value)
+        return _integer(value, path)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{path}: {value} cannot enter a record; give a finite number")
@@ -56,15 +59,39 @@ def plain(value: Any, *, path: str = "$") -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise ValueError(f"{path}: the key {key!r} is {type(key).__name__}; keys are strings")
+                raise ValueError(
+                    f"{path}: the key {key!r} is {type(key).__name__}; keys are strings"
+                )
+            _text(key, path)
         return {key: plain(item, path=f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, path=f"{path}[{i}]") for i, item in enumerate(value)]
-    raise ValueError(f"{path}: a {type(value).__name__} has no canonical spelling; give JSON values")
+    raise ValueError(
+        f"{path}: a {type(value).__name__} has no canonical spelling; give JSON values"
+    )
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{path}: {value!r} has a lone surrogate and no canonical spelling; give Unicode text"
+        ) from None
+    return value
+
+
+def _integer(value: int, path: str) -> int | float:
+    """Itself; above 2^53-1 only where it is how a float is spelt, as reading one back gives it."""
+    if abs(value) <= _INT_LIMIT:
+        return int(value)
+    if abs(value) >= 10**21 or rfc8785.dumps(float(value)) != str(value).encode():
+        raise ValueError(f"{path}: {value} exceeds 2^53-1; spell it as a string")
+    return float(value)
 
 
 def evidence(value: float) -> float | str:
-    """A float that was measured: NaN and infinities become strings, so that a record can hold them."""
+    """A float that was measured: NaN and infinities as strings, so that a record can hold them."""
     value = float(value)
     return value if math.isfinite(value) else repr(value)
 
@@ -98,7 +125,8 @@ def _leaf(view: memoryview) -> bytes:
 
 
 TensorBytes = tuple[str, str, tuple[int, ...], memoryview]
-"""Name, dtype (safetensors' names: F32, BF16, I64, BOOL, …), shape, contiguous little-endian bytes."""
+"""Name, dtype (safetensors' names: F32, BF16, I64, BOOL, …), shape, contiguous little-endian bytes.
+"""
 
 
 def content_id(kind: str, meta: Any, tensors: Iterable[TensorBytes] = ()) -> str:

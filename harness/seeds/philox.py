@@ -43,24 +43,30 @@ def words(key: int, count: int, *, stream: int = 0) -> np.ndarray:
 
 
 def uniforms(key: int, count: int, *, stream: int = 0) -> np.ndarray:
-    """`count` float64 in (0, 1), on the midpoints of a grid of 2^-53: never 0, never 1."""
+    """`count` float64 in (0, 1), on the midpoints of a grid of 2^-52: never 0, never 1."""
     pairs = words(key, 2 * count, stream=stream).astype(np.uint64).reshape(-1, 2)
-    mantissa = (pairs[:, 0] << np.uint64(21)) ^ (pairs[:, 1] >> np.uint64(11))
-    return (mantissa.astype(np.float64) + 0.5) * 2.0**-53
+    # 52 bits: of 53, the largest midpoint would round to 1
+    mantissa = (pairs[:, 0] << np.uint64(20)) ^ (pairs[:, 1] >> np.uint64(12))
+    return (mantissa.astype(np.float64) + 0.5) * 2.0**-52
 
 
 def integers(key: int, below: np.ndarray | list[int], *, stream: int = 0) -> np.ndarray:
     """One integer in [0, below_i) for each i, by the high word of a 64-bit product.
 
-    Bias at most below_i / 2^64: nothing that a test of any feasible size could see.
+    Bounds are 1 to 2^32. Bias at most below_i / 2^64: nothing that a test of any feasible size
+    could see.
     """
     bounds = np.asarray(below, dtype=np.uint64)
+    assert np.all((bounds > 0) & (bounds <= np.uint64(2**32))), "bounds are 1 to 2^32"
     pairs = words(key, 2 * bounds.size, stream=stream).astype(np.uint64).reshape(-1, 2)
     high, low = bounds * pairs[:, 0], bounds * pairs[:, 1]
     return ((high + (low >> SHIFT)) >> SHIFT).astype(np.int64)
 
 
 def permutation(key: int, size: int, *, stream: int = 0) -> np.ndarray:
-    """A uniform permutation of range(size): argsort of 64-bit words, ties (chance ~ size²/2^65) by index."""
+    """A uniform permutation of range(size): argsort of 64-bit words, ties by index.
+
+    The chance of a tie is about size²/2^65.
+    """
     pairs = words(key, 2 * size, stream=stream).astype(np.uint64).reshape(-1, 2)
     return np.argsort((pairs[:, 0] << SHIFT) | pairs[:, 1], kind="stable")

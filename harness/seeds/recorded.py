@@ -32,6 +32,6 @@ class Recorded:
                 )
 
     def draw(self, root: str, arm: str, n: int) -> Seeds:
-        if n >= len(self.rows):
+        if not 0 <= n < len(self.rows):
             raise ValueError(f"round {n} has no recorded seeds; the list has {len(self.rows)} rows")
         return Seeds(*(Seed(x) for x in self.rows[n]))
