@@ -1,6 +1,6 @@
 """Independent seeds: every part of ω_n, of every round and of every arm, on its own path.
 
-ω_n^k = fold(root, "arm", arm, "round", n, k),    k in {task, roll, feed, credit, update}
+    ω_n^k = fold(root, "arm", arm, "round", n, k),    k in {task, roll, feed, credit, update}
 """
 
 from __future__ import annotations
