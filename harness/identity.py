@@ -141,6 +141,19 @@ def content_id(kind: str, meta: Any, tensors: Iterable[TensorBytes] = ()) -> str
         [name, dtype, list(shape), merkle_root([next(leaves) for _ in group]).hex()]
         for (name, dtype, shape, _), group in zip(rows, chunks, strict=True)
     ]
+    return id_of_entries(kind, meta, entries)
+
+
+def entry(row: TensorBytes) -> list[Any]:
+    """What an identifier says of one tensor: for tensors that are never whole at the same time."""
+    name, dtype, shape, view = row
+    chunks = [view[i : i + CHUNK] for i in range(0, len(view), CHUNK)]
+    leaves = _pool.map(_leaf, chunks) if len(view) >= PARALLEL_FROM else map(_leaf, chunks)
+    return [name, dtype, list(shape), merkle_root(list(leaves)).hex()]
+
+
+def id_of_entries(kind: str, meta: Any, entries: list[list[Any]]) -> str:
+    """The identifier of a value from the entries of its tensors, which are sorted by name."""
     return digest(kind, canonical({"meta": meta, "tensors": entries}))
 
 
