@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+import os
 import platform
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -33,10 +34,15 @@ LIBRARIES = (
 
 def fingerprint(thing: Any) -> str:
     """The digest of the code and libraries behind a map and the objects in its fields."""
-    modules: dict[str, str] = {}
+    return digest("fingerprint", canonical({"modules": modules(thing), "libraries": libraries()}))
+
+
+def modules(thing: Any) -> dict[str, str]:
+    """Module to digest, for all of this project's code behind a map."""
+    found: dict[str, str] = {}
     for name in sorted(set(_modules_of(thing))):
-        modules |= _closure(name)
-    return digest("fingerprint", canonical({"modules": modules, "libraries": libraries()}))
+        found |= _closure(name)
+    return found
 
 
 def _modules_of(thing: Any) -> Iterator[str]:
@@ -133,6 +139,54 @@ def machine() -> dict[str, Any]:
         facts["device"] = torch.cuda.get_device_name()
         facts["cuda"] = torch.version.cuda
     return facts
+
+
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA",
+    "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
+"""Variables of the environment that libraries read at their start and that can change a bit."""
+
+
+def flags() -> dict[str, Any]:
+    """Settings of libraries that can change a result and that no map sets."""
+    import torch
+
+    backends: Any = torch.backends
+    return {
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "mkldnn": bool(backends.mkldnn.enabled),
+        "flash_sdp": backends.cuda.flash_sdp_enabled(),
+        "mem_efficient_sdp": backends.cuda.mem_efficient_sdp_enabled(),
+        "math_sdp": backends.cuda.math_sdp_enabled(),
+        "cudnn_deterministic": bool(backends.cudnn.deterministic),
+        "cudnn_benchmark": bool(backends.cudnn.benchmark),
+        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def apply_flags(recorded: Mapping[str, Any]) -> None:
+    """Set what a record's process had set; the environment's variables can only be compared."""
+    import torch
+
+    backends: Any = torch.backends
+    setters = {
+        "float32_matmul_precision": torch.set_float32_matmul_precision,
+        "deterministic_algorithms": torch.use_deterministic_algorithms,
+        "default_dtype": lambda name: torch.set_default_dtype(getattr(torch, name)),
+        "mkldnn": backends.mkldnn.set_flags,
+        "flash_sdp": backends.cuda.enable_flash_sdp,
+        "mem_efficient_sdp": backends.cuda.enable_mem_efficient_sdp,
+        "math_sdp": backends.cuda.enable_math_sdp,
+        "cudnn_deterministic": lambda on: setattr(backends.cudnn, "deterministic", on),
+        "cudnn_benchmark": lambda on: setattr(backends.cudnn, "benchmark", on),
+    }
+    now = flags()
+    for name, value in recorded.items():
+        if name in setters and now[name] != value:
+            setters[name](value)
 
 
 def _processor() -> str:
