@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from harness.policies.critic import with_critic
 from harness.policies.model import Model, check_dtype, read_folder
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -29,6 +30,8 @@ class Hf:
     revision: str | None = None
     """Commit of the hub's repository, 40 hex digits."""
     dtype: str = "bfloat16"
+    critic: bool = field(default=False, metadata={"identity": "unless default"})
+    """Whether a value head of zeros is added to a model that has none."""
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -46,7 +49,9 @@ class Hf:
 
     def initial(self) -> Model:
         folder = Path(self.name).expanduser()
-        return read_folder(folder if folder.is_dir() else self._download(), dtype=self.dtype)
+        where = folder if folder.is_dir() else self._download()
+        model = read_folder(where, dtype=self.dtype)
+        return with_critic(model) if self.critic else model
 
     def _download(self) -> Path:
         from huggingface_hub import snapshot_download

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms import Artifact
+from harness.policies import critic
 from harness.policies import tokenizer as tokenizers
 from harness.policies.tokenizer import load as load_tokenizer
 
@@ -87,6 +88,8 @@ def build_module(model: Artifact, *, attention: str = "sdpa") -> Any:
         module = AutoModelForCausalLM.from_config(
             config_of(model), attn_implementation=attention, dtype=_dtype(model)
         )
+    if critic.has_critic(model.meta["architecture"]):
+        critic.attach(module, _dtype(model))
     found = module.load_state_dict(dict(model.tensors), strict=False, assign=True)
     module.tie_weights()
     missing = sorted(set(found.missing_keys) - _tied(module))
@@ -134,7 +137,8 @@ def tensors_of(module: Any) -> dict[str, Any]:
 
 
 def write_folder(model: Artifact, folder: str | Path) -> Path:
-    """An ordinary Hugging Face folder: configuration, weights in safetensors, tokenizer."""
+    """An ordinary Hugging Face folder: configuration, weights in safetensors, tokenizer; and the
+    head of a critic, where there is one, in a file of its own."""
     from safetensors.torch import save_file
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 
@@ -145,7 +149,10 @@ def write_folder(model: Artifact, folder: str | Path) -> Path:
     config.dtype = _dtype(model)
     config.save_pretrained(folder)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.tensors.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    weights, head = critic.head_parts(tensors)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if head:
+        save_file(head, folder / critic.FILE, metadata={"format": "pt"})
     for name, content in getattr(model, "files", {}).items():
         (folder / name).write_bytes(content)
     return folder
@@ -164,7 +171,8 @@ def read_folder(folder: str | Path, *, dtype: str = "float32") -> Model:
 
     folder = Path(folder).expanduser()
     check_dtype(dtype)
-    weights = [*folder.glob("*.safetensors"), *folder.glob("*.safetensors.index.json")]
+    weights = {*folder.glob("*.safetensors"), *folder.glob("*.safetensors.index.json")}
+    weights.discard(folder / critic.FILE)
     if not (folder / "config.json").is_file() or not weights:
         raise ValueError(
             f"{folder} is not a model folder; it needs config.json, safetensors weights and "
@@ -188,7 +196,10 @@ def read_folder(folder: str | Path, *, dtype: str = "float32") -> Model:
     # transformers draws what a folder lacks at random
     for name in sorted(info["missing_keys"]):
         raise ValueError(f"{folder} lacks the tensor {name!r} of its architecture")
-    return Model.of(architecture_of(config), files, tensors_of(module))
+    architecture, tensors = architecture_of(config), tensors_of(module)
+    if critic.has_critic(architecture):
+        tensors |= critic.read_head(folder, getattr(torch, dtype))
+    return Model.of(architecture, files, tensors)
 
 
 @contextmanager

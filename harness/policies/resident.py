@@ -21,9 +21,11 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from harness.kernels.philox_sample import sample
+from harness.policies.critic import has_critic
 from harness.policies.inference import Inference
 from harness.policies.model import build_module, load_tokenizer
 from harness.round import Stamp
+from harness.world import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,15 @@ class Resident:
     """Makes every parameter whole for a while: an updater that shards them sets it."""
     caches: dict[str, Any] = field(default_factory=dict)
     """What users of the module keep beside it, by name; dropped with the module."""
+    world: World = ALONE
+    """The ranks that hold such a module together."""
 
     def load(self, model: Any) -> Any:
         """The module with this model's weights."""
-        if self.module is None or self.architecture != model.meta["architecture"]:
+        # a module whose parameters are shared out cannot be written from outside
+        shared_out = self.whole is not nullcontext and self.current != model.id
+        other = self.architecture != model.meta["architecture"]
+        if self.module is None or other or shared_out:
             self.caches.clear()
             own = {name: tensor.clone() for name, tensor in model.tensors.items()}
             self.module = build_module(model.with_tensors(own))
@@ -143,6 +150,16 @@ class ResidentPolicy:
         return self.inference.serializer.parse(self.tokenizer, action_ids)
 
     @property
+    def critic(self) -> bool:
+        """Whether its sessions give values."""
+        return has_critic(self.model.meta["architecture"])
+
+    def whole(self) -> AbstractContextManager[Any]:
+        """Keeps every parameter whole while a rollout lasts."""
+        self.resident.load(self.model)
+        return self.resident.whole()
+
+    @property
     def stops(self) -> tuple[int, ...]:
         return tuple(self.inference.serializer.stops(self.tokenizer))
 
@@ -165,6 +182,8 @@ class Session:
         self.module, self.inference, self.whole = module, inference, whole
         self.device = next(module.parameters()).device
         self.head = head_of(module)
+        self.value_head = getattr(module, "value_head", None)
+        self.values_B: Tensor | None = None
         self.layers = module.config.get_text_config().num_hidden_layers
         self.cache = self._cache()
         self.mask_BS = torch.zeros(len(prompts), 0, dtype=torch.bool, device=self.device)
@@ -196,6 +215,8 @@ class Session:
             [torch.nn.functional.pad(p.mask_BS, (0, n)) for p, n in zip(parts, pads, strict=True)]
         )
         self.length_B = torch.cat([part.length_B for part in parts])
+        if self.value_head is not None:
+            self.values_B = torch.cat([p.values_B for p in parts if p.values_B is not None])
         return torch.cat([part.logits_BV for part in parts])
 
     def select(self, rows: Sequence[int], logits_BV: Tensor | None = None) -> None:
@@ -206,6 +227,8 @@ class Session:
         self.mask_BS, self.length_B = self.mask_BS[index], self.length_B[index]
         logits = self.logits_BV if logits_BV is None else logits_BV
         self.logits_BV = logits.index_select(0, index)
+        if self.values_B is not None:
+            self.values_B = self.values_B[index]
 
     @torch.no_grad()
     def feed(self, tokens: Sequence[Sequence[int]]) -> Tensor:
@@ -237,6 +260,8 @@ class Session:
             last_B = (count_B - 1).clamp(min=0)
             hidden_BH = out.last_hidden_state[torch.arange(len(tokens)), last_B]
             self.logits_BV = self._logits(hidden_BH)
+            if self.value_head is not None:
+                self.values_B = self.value_head(hidden_BH)[:, 0].float()
         self.length_B = self.length_B + count_B
         return self.logits_BV
 
@@ -255,6 +280,11 @@ class Session:
         if head.softcap is not None:
             logits = head.softcap * torch.tanh(logits / head.softcap)
         return logits
+
+    def values(self, rows: Sequence[int]) -> list[float]:
+        """The critic's values of the states that some rows act in next."""
+        assert self.values_B is not None
+        return self.values_B[torch.as_tensor(rows, device=self.device)].tolist()
 
     def sample(
         self, rows: Sequence[int], keys: Sequence[int], positions: Sequence[int],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from harness.policies.critic import with_critic
 from harness.policies.fetch import smollm2_folder
 from harness.policies.hf import Hf
 from harness.policies.model import Model, check_dtype, read_folder
@@ -26,11 +27,17 @@ class Smollm2:
     revision: str | None = None
     """Commit of the hub's repository, 40 hex digits."""
     dtype: str = "bfloat16"
+    critic: bool = field(default=False, metadata={"identity": "unless default"})
+    """Whether the model gets a value head, of zeros at first."""
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
 
     def initial(self) -> Model:
+        model = self._read()
+        return with_critic(model) if self.critic else model
+
+    def _read(self) -> Model:
         if self.path is not None:
             return read_folder(self.path, dtype=self.dtype)
         if self.revision is not None:

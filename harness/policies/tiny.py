@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from harness.identity import canonical
+from harness.policies.critic import with_critic
 from harness.policies.model import Model, architecture_of
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<system>", "<user>", "<tool>", "<policy>")
@@ -41,6 +42,8 @@ class Tiny:
     scale: float = 0.08
     """Standard deviation of the weights."""
     dtype: str = "float32"
+    critic: bool = field(default=False, metadata={"identity": "unless default"})
+    """Whether the model has a value head, of zeros at first."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "heads", "intermediate", "context"):
@@ -68,7 +71,8 @@ class Tiny:
             name: torch.from_numpy(self._weights(name, tuple(p.shape))).to(dtype)
             for name, p in shapes.items()
         }
-        return Model.of(architecture_of(config), tokenizer_files(), tensors)
+        model = Model.of(architecture_of(config), tokenizer_files(), tensors)
+        return with_critic(model) if self.critic else model
 
     def _config(self) -> Any:
         from transformers import LlamaConfig
