@@ -31,7 +31,7 @@ def _liger(y: Tensor, old: Tensor, a: Tensor) -> Callable[[Tensor, Tensor], Tens
     """Its loss over 8 sequences with one advantage each; loss type bnpo is the mean over tokens."""
     from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
 
-    loss = LigerFusedLinearGRPOLoss(beta=0.0, loss_type="bnpo", compiled=False)
+    loss = LigerFusedLinearGRPOLoss(beta=0.0, loss_type="bnpo", use_ref_model=False, compiled=False)
     ids, old_logps, mask = y.view(8, -1), old.view(8, -1), torch.ones_like(y.view(8, -1))
 
     def call(h: Tensor, w: Tensor) -> Tensor:

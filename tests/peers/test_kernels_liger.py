@@ -36,6 +36,7 @@ def test_ppo_with_k3(loss_type: str, beta: float) -> None:
     theirs = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
     loss_of = chunked.LigerFusedLinearGRPOLoss(
         beta=beta,
+        use_ref_model=beta != 0,
         loss_type=loss_type,
         temperature=0.8,
         epsilon_low=0.2,
