@@ -5,8 +5,8 @@ An identifier is `sha256:` and 64 hex digits. Every hash is separated by domain,
     id(kind, meta, tensors) = H("harness/" kind "/v1" 0x00 canonical({meta, tensors: rows})),
     rows = [name, dtype, shape, root] of each tensor, sorted by name,
 
-where `canonical` is the JSON of RFC 8785 and `root` is the RFC 9162 Merkle root over the chunks of
-1 MiB of a tensor's little-endian bytes: equal for any file layout, and hashed in parallel.
+where `canonical` is the JSON of RFC 8785 and `root` is BLAKE3, itself a tree of hashes, of a tensor's
+little-endian bytes: equal for any file layout, and hashed on all cores.
 What has no single spelling raises, and the message names its path.
 """
 
@@ -17,18 +17,15 @@ import enum
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import blake3
 import rfc8785
 
-CHUNK = 1 << 20
-"""Bytes of a Merkle leaf."""
-PARALLEL_FROM = 4 * CHUNK
+PARALLEL_FROM = 1 << 20
 """Bytes from which hashing on several threads is worth its start."""
 
 _INT_LIMIT = 2**53 - 1
-_pool = ThreadPoolExecutor(thread_name_prefix="harness-hash")
 
 
 def canonical(value: Any, *, path: str = "$") -> bytes:
@@ -104,26 +101,6 @@ def digest(domain: str, *parts: bytes) -> str:
     return "sha256:" + hasher.hexdigest()
 
 
-def merkle_root(leaves: list[bytes]) -> bytes:
-    """The RFC 9162 tree hash of leaf hashes; of no leaves, the hash of nothing."""
-    if not leaves:
-        return hashlib.sha256(b"").digest()
-    while len(leaves) > 1:
-        pairs = [
-            hashlib.sha256(b"\1" + leaves[i] + leaves[i + 1]).digest()
-            for i in range(0, len(leaves) - 1, 2)
-        ]
-        # an odd last node moves up unchanged, which is RFC 9162's largest-power-of-two split
-        leaves = pairs + ([leaves[-1]] if len(leaves) % 2 else [])
-    return leaves[0]
-
-
-def _leaf(view: memoryview) -> bytes:
-    hasher = hashlib.sha256(b"\0")
-    hasher.update(view)
-    return hasher.digest()
-
-
 TensorBytes = tuple[str, str, tuple[int, ...], memoryview]
 """Name, dtype (safetensors' names: F32, BF16, I64, BOOL, …), shape, contiguous little-endian bytes.
 """
@@ -132,24 +109,14 @@ TensorBytes = tuple[str, str, tuple[int, ...], memoryview]
 def content_id(kind: str, meta: Any, tensors: Iterable[TensorBytes] = ()) -> str:
     """The identifier of a value made of canonical JSON and named tensors."""
     rows = sorted(tensors, key=lambda row: row[0])
-    chunks = [[view[i : i + CHUNK] for i in range(0, len(view), CHUNK)] for *_, view in rows]
-    flat = [chunk for group in chunks for chunk in group]
-    # threads only where they pay: hashlib releases the lock for long buffers
-    parallel = sum(len(view) for *_, view in rows) >= PARALLEL_FROM
-    leaves = iter(_pool.map(_leaf, flat) if parallel else map(_leaf, flat))
-    entries = [
-        [name, dtype, list(shape), merkle_root([next(leaves) for _ in group]).hex()]
-        for (name, dtype, shape, _), group in zip(rows, chunks, strict=True)
-    ]
-    return id_of_entries(kind, meta, entries)
+    return id_of_entries(kind, meta, [entry(row) for row in rows])
 
 
 def entry(row: TensorBytes) -> list[Any]:
     """What an identifier says of one tensor: for tensors that are never whole at the same time."""
     name, dtype, shape, view = row
-    chunks = [view[i : i + CHUNK] for i in range(0, len(view), CHUNK)]
-    leaves = _pool.map(_leaf, chunks) if len(view) >= PARALLEL_FROM else map(_leaf, chunks)
-    return [name, dtype, list(shape), merkle_root(list(leaves)).hex()]
+    threads = blake3.blake3.AUTO if len(view) >= PARALLEL_FROM else 1
+    return [name, dtype, list(shape), blake3.blake3(view, max_threads=threads).hexdigest()]
 
 
 def id_of_entries(kind: str, meta: Any, entries: list[list[Any]]) -> str:

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import identity
 from harness.identity import (
-    CHUNK,
+    PARALLEL_FROM,
     Version,
     canonical,
     content_id,
     digest,
     evidence,
-    merkle_root,
     settings,
 )
 
@@ -128,23 +128,10 @@ def test_hashes_are_separated_by_domain():
     assert len(kinds) == 3
 
 
-def mth(leaves: list[bytes]) -> bytes:
-    """MTH of RFC 9162, section 2.1.1, word by word."""
-    if not leaves:
-        return hashlib.sha256().digest()
-    if len(leaves) == 1:
-        return hashlib.sha256(b"\x00" + leaves[0]).digest()
-    k = 1
-    while 2 * k < len(leaves):
-        k *= 2
-    return hashlib.sha256(b"\x01" + mth(leaves[:k]) + mth(leaves[k:])).digest()
-
-
-@pytest.mark.parametrize("count", [*range(18), 31, 33, 100, 127, 129])
-def test_the_root_is_that_of_rfc_9162(count):
-    entries = [bytes([i % 256, i // 256]) for i in range(count)]
-    leaves = [hashlib.sha256(b"\0" + entry).digest() for entry in entries]
-    assert merkle_root(leaves) == mth(entries)
+def test_the_root_is_blake3():
+    # the published vector of the empty input
+    empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+    assert identity.entry(("w", "U8", (0,), memoryview(b""))) == ["w", "U8", [0], empty]
 
 
 def tensor(name: str, size: int) -> tuple[str, str, tuple[int, ...], memoryview]:
@@ -152,18 +139,18 @@ def tensor(name: str, size: int) -> tuple[str, str, tuple[int, ...], memoryview]
     return name, "U8", (size,), memoryview(np.ascontiguousarray(data))
 
 
-@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, PARALLEL_FROM, 3 * PARALLEL_FROM + 5])
 def test_an_identifier_is_its_definition(size):
     name, dtype, shape, view = tensor("w", size)
-    chunks = [bytes(view[i : i + CHUNK]) for i in range(0, size, CHUNK)]
-    entry = ["w", "U8", [size], mth(chunks).hex()]
+    entry = ["w", "U8", [size], blake3(view).hexdigest()]
     body = canonical({"meta": {"a": 1}, "tensors": [entry]})
     expected = "sha256:" + hashlib.sha256(b"harness/model/v1\0" + body).hexdigest()
     assert content_id("model", {"a": 1}, [(name, dtype, shape, view)]) == expected
 
 
 def test_hashing_in_parallel_gives_the_same(monkeypatch):
-    rows = [tensor("a", 3 * CHUNK + 1), tensor("b", 0), tensor("c", 2 * CHUNK), tensor("d", 17)]
+    sizes = {"a": 3 * PARALLEL_FROM + 1, "b": 0, "c": 2 * PARALLEL_FROM, "d": 17}
+    rows = [tensor(name, size) for name, size in sizes.items()]
     parallel = content_id("model", {}, rows)
     monkeypatch.setattr(identity, "PARALLEL_FROM", 10**12)
     assert content_id("model", {}, rows) == parallel
