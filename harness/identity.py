@@ -16,7 +16,7 @@ import dataclasses
 import enum
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import blake3
@@ -181,5 +181,3 @@ class Version:
     def exact(self) -> dict[str, str]:
         return {"name": self.name, "settings": self.settings}
 
-
-Hash = Callable[[str, Any, Iterable[TensorBytes]], str]
