@@ -5,8 +5,8 @@ An identifier is `sha256:` and 64 hex digits. Every hash is separated by domain,
     id(kind, meta, tensors) = H("harness/" kind "/v1" 0x00 canonical({meta, tensors: rows})),
     rows = [name, dtype, shape, root] of each tensor, sorted by name,
 
-where `canonical` is the JSON of RFC 8785 and `root` is BLAKE3, itself a tree of hashes, of a tensor's
-little-endian bytes: equal for any file layout, and hashed on all cores.
+where `canonical` is the JSON of RFC 8785 and `root` is BLAKE3, itself a tree of hashes, of a
+tensor's little-endian bytes: equal for any file layout, and hashed on all cores.
 What has no single spelling raises, and the message names its path.
 """
 

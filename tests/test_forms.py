@@ -2,8 +2,8 @@ import hashlib
 
 import numpy as np
 import pytest
-from blake3 import blake3
 import torch
+from blake3 import blake3
 
 from harness.forms import (
     DTYPES,
