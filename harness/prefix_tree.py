@@ -149,3 +149,23 @@ def batches(trees: Sequence[Tree], budget: int) -> list[Batch]:
             groups.append([tree])
             width = len(tree.token_ids_L)
     return [collate(group) for group in groups]
+
+
+def share(trees: Sequence[Tree], rank: int, size: int) -> list[Tree]:
+    """The trees of one of `size` ranks: runs of whole trees, of nearly equal numbers of tokens."""
+    total = sum(len(tree.token_ids_L) for tree in trees)
+    mine, before = [], 0
+    for tree in trees:
+        tokens = len(tree.token_ids_L)
+        # where the middle of the tree lies among all tokens
+        if (2 * before + tokens) * size // max(2 * total, 1) == rank:
+            mine.append(tree)
+        before += tokens
+    return mine
+
+
+def idle(row: int) -> Batch:
+    """One token that predicts a row: for a rank that has nothing to do while others compute."""
+    one = np.zeros(1, np.int64)
+    tree = Tree(one, one, ((0, 1, -1),), np.array([row], np.int64), one)
+    return collate([tree])

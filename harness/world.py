@@ -1,9 +1,9 @@
 """The ranks of a round: one leads, the others do what it says.
 
-Rank 0 runs the rounds. R and U are the work of all ranks: as rank 0 enters one it calls the others to
-it (`lead`), with everything that the map's inputs are, and then every rank runs the same code on its
-share. What ranks exchange is bytes of values under their identifiers; sums are exact or in the order
-of the ranks, so that a result is a function of the inputs and the number of ranks.
+Rank 0 runs the rounds. R and U are the work of all ranks: as rank 0 enters one it calls the others
+to it (`call`), with everything that the map's inputs are, and then every rank runs the same code on
+its share. What ranks exchange is bytes of values under their identifiers; sums are exact or in the
+order of the ranks, so that a result is a function of the inputs and the number of ranks.
 
 A rank that is gone closes its connections: whoever waits for it fails at once.
 """
@@ -11,17 +11,28 @@ A rank that is gone closes its connections: whoever waits for it fails at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from harness.forms import DTYPES, Artifact, Packed
+from harness.forms import DTYPES, Packed
 
 P = TypeVar("P", bound=Packed)
-TORCH = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64",
-         "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool"}  # fmt: skip
+TORCH = {name: torch_name for torch_name, name in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What rank 0 calls the others to."""
+
+    duty: str
+    words: dict[str, Any]
+    artifacts: list[Any]
+    value: bytes
+    """Of a packed value."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +48,51 @@ class World:
     def leads(self) -> bool:
         return self.rank == 0
 
-    def lead(self, duty: str, **words: Any) -> None:
-        """Call the others to a duty, with JSON words; on them it does nothing."""
-        if self.size > 1 and self.leads:
-            self._send(json.dumps({"duty": duty, **words}).encode())
+    def call(
+        self, duty: str, *, artifacts: Sequence[Any] = (), value: Packed | None = None, **words: Any
+    ) -> None:  # fmt: skip
+        """Call the others to a duty with what it needs; on them it does nothing.
 
-    def hear(self) -> dict[str, Any]:
-        """What rank 0 calls this rank to."""
-        return dict(json.loads(self._send(None)))
+        artifacts: given tensor by tensor where a rank lacks one; words: JSON.
+        """
+        if self.size == 1 or not self.leads:
+            return
+        named = [[a.kind, a.id] for a in artifacts]
+        call = {"duty": duty, "words": words, "artifacts": named, "value": value is not None}
+        self.say(call)
+        for artifact in artifacts:
+            if any(self.tell(False)):
+                self._give(artifact)
+        if value is not None:
+            self._send(packed(value))
+
+    def hear(self, find: Callable[[str, str], Any], make: Callable[..., Any]) -> Call:
+        """What rank 0 calls this rank to.
+
+        find: the artifact of a kind and an identifier, or None; make: one of kind, meta, tensors
+        and files.
+        """
+        call = self.say(None)
+        artifacts = []
+        for kind, identifier in call["artifacts"]:
+            held = find(kind, identifier)
+            if any(self.tell(held is None)):
+                copy = make(*self._take())
+                held = copy if held is None else held
+            if held.id != identifier:
+                raise RuntimeError(f"rank {self.rank} received {held.id}, not {identifier}")
+            artifacts.append(held)
+        value = self._send(None) if call["value"] else b""
+        return Call(call["duty"], call["words"], artifacts, value)
 
     def say(self, value: Any) -> Any:
         """A JSON value of rank 0, on every rank."""
         if self.size == 1:
             return value
-        return json.loads(self._send(json.dumps(value).encode() if self.leads else None))
+        if self.leads:
+            self._send(json.dumps(value).encode())
+            return value
+        return json.loads(self._send(None))
 
     def tell(self, value: Any) -> list[Any]:
         """The JSON values of all ranks in their order, on every rank."""
@@ -65,7 +107,7 @@ class World:
             raise RuntimeError(f"the ranks hold different {what}: {', '.join(values)}")
 
     def share(self, count: int) -> range:
-        """The part of `count` things, in order, that is this rank's; parts differ by at most one."""
+        """This rank's part of `count` things, in order; parts differ by at most one."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def gather(self, value: P) -> list[P]:
@@ -73,14 +115,6 @@ class World:
         if self.size == 1:
             return [value]
         return [unpacked(type(value), part) for part in self._exchange(packed(value))]
-
-    def give(self, cls: type[P], value: P | None) -> P:
-        """A value of rank 0, on every rank."""
-        if self.size == 1:
-            assert value is not None
-            return value
-        data = self._send(packed(value) if value is not None else None)
-        return value if value is not None else unpacked(cls, data)
 
     def joined(self, array: np.ndarray, mine: np.ndarray) -> np.ndarray:
         """An array whose elements are taken from the rank that marks them as its own."""
@@ -95,28 +129,34 @@ class World:
             whole[at] = np.frombuffer(part[split:], array.dtype)
         return whole
 
-    def give_artifact(self, value: Any) -> Artifact | None:
-        """An artifact of rank 0, tensor by tensor: None there, its copy on the others."""
+    def _give(self, artifact: Any) -> None:
+        """An artifact of rank 0 to the others, tensor by tensor."""
         import torch
 
-        head: dict[str, Any] = {}
-        if self.leads:
-            tensors = value.tensors
-            head = {"kind": value.kind, "meta": value.meta, "tensors": [
-                [name, DTYPES[str(t.dtype).removeprefix("torch.")], list(t.shape)]
-                for name, t in tensors.items()
-            ]}  # fmt: skip
-        head = self.say(head)
-        copies = {}
-        for name, dtype, shape in head["tensors"]:
-            if self.leads:
-                flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-            else:
-                flat = torch.empty(int(np.prod(shape)), dtype=getattr(torch, TORCH[dtype]))
-                copies[name] = flat.view(shape)
+        tensors = artifact.tensors
+        rows = [
+            [name, DTYPES[str(t.dtype).removeprefix("torch.")], list(t.shape)]
+            for name, t in tensors.items()
+        ]
+        files = {n: b64encode(f).decode() for n, f in getattr(artifact, "files", {}).items()}
+        self.say([artifact.kind, artifact.meta, rows, files])
+        for tensor in tensors.values():
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
             if flat.numel():
                 torch.distributed.broadcast(flat.view(torch.uint8), 0, group=self.group)
-        return None if self.leads else Artifact(head["kind"], head["meta"], copies)
+
+    def _take(self) -> tuple[str, Any, dict[str, Any], dict[str, bytes]]:
+        """Kind, metadata, tensors and files of what rank 0 gives."""
+        import torch
+
+        kind, meta, rows, files = self.say(None)
+        tensors = {}
+        for name, dtype, shape in rows:
+            tensors[name] = torch.empty(shape, dtype=getattr(torch, TORCH[dtype]))
+            if tensors[name].numel():
+                flat = tensors[name].view(-1).view(torch.uint8)
+                torch.distributed.broadcast(flat, 0, group=self.group)
+        return kind, meta, tensors, {n: b64decode(f) for n, f in files.items()}
 
     def _send(self, data: bytes | None) -> bytes:
         """Bytes of rank 0, on every rank."""

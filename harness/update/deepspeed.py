@@ -3,13 +3,19 @@
     (M, s), Γ, ω  →  for each epoch, for each minibatch:  g = ∇ Σ_t w_t·ℓ_t(M);  (M, s) ← AdamW(g)
     d = accept iff every gate passes on the report;  a reject restores (M, s) bit for bit
 
-Weights w_t are normalised once over the whole batch (a minibatch among k takes k·w_t), so a gradient
-does not depend on micro-batches beyond rounding. Rows whose every coefficient is zero skip the LM
-head, and trees without rows skip the model. Prefixes that a group shares are computed once.
+Weights w_t are normalised once over the whole batch (a minibatch among k takes k·w_t), so a
+gradient does not depend on micro-batches beyond rounding. Rows whose every coefficient is zero skip
+the LM head, and trees without rows skip the model. Prefixes that a group shares are computed once.
 The report is a function of the inputs: verdicts, tokens, steps and the metrics
 
-    loss, grad_norm, policy/kl (k3 of M̃ against the recorded log-probabilities), policy/entropy of M̃,
-    policy/clip_fraction, policy/ratio_max, rollout/mismatch (mean |log π_trainer − log π_rollout|).
+    loss, grad_norm, policy/kl (k3 of M̃ against the recorded log-probabilities), policy/entropy
+    of M̃, policy/clip_fraction, policy/ratio_max, rollout/mismatch (mean |log π_trainer −
+    log π_rollout|).
+
+Ranks each take whole prefix trees, and gradients are summed over them. For every number of ranks and
+every ZeRO stage a state has the same identifier, whoever holds it in whatever parts, and loads to
+the same bits. (M̃, s̃) itself is not the same: sums of gradients are rounded in another order, so
+`ranks` is one of these settings. The same command on as many ranks gives the same bits.
 
 Versions: 1, the first.
 """
@@ -24,8 +30,8 @@ import numpy as np
 
 from harness.forms import Lesson
 from harness.identity import plain
+from harness.prefix_tree import Batch, Tree, batches, forest, idle, share
 from harness.round import Decision, Proposal, Seed, State
-from harness.prefix_tree import Batch, Tree, batches, forest
 from harness.update.schedule import Schedule
 
 OWNED = (
@@ -64,10 +70,12 @@ class DeepSpeed:
     attention: str = "sdpa"
     deepspeed: Mapping[str, Any] = field(default_factory=dict)
     """DeepSpeed's own keys."""
+    ranks: int = field(default=1, metadata={"identity": "unless default"})
+    """Over which a batch is spread."""
     resident: Any = field(default=None, metadata={"identity": False}, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "minibatches", "micro_tokens", "threads"):
+        for name in ("epochs", "minibatches", "micro_tokens", "threads", "ranks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"update.{name} is {getattr(self, name)}; it is at least 1")
         if not self.lr > 0:
@@ -107,6 +115,13 @@ class DeepSpeed:
 
         torch.set_num_threads(self.threads)
         self.objective.check(G)
+        world = self.resident.world
+        if world.size != self.ranks:
+            raise ValueError(
+                f"this update is that of {self.ranks} ranks, and {world.size} are running; give "
+                f"ranks={self.ranks}"
+            )
+        world.call("U", artifacts=(state.model, state.optimizer), value=G, seed=seed.hex)
         engine = self._engine(state)
         engine.load(state)
         engine.save()
@@ -114,7 +129,7 @@ class DeepSpeed:
         for epoch in range(self.epochs):
             for part in run.parts(seed.fold("epoch", epoch)):
                 run.step(part)
-        report = run.report()
+        report = world.say(run.report())
         verdicts = [gate(report) for gate in self.gates.values()]
         report["gates"] = verdicts
         proposed = engine.propose()
@@ -178,6 +193,16 @@ class Training:
         part_T = np.repeat(np.repeat(part_P, attempts), lengths)
         return [self.live_T & (part_T == i) for i in range(k)]
 
+    def batches(self, live_T: np.ndarray) -> list[tuple[Batch, bool]]:
+        """This rank's batches, and whether each counts: every rank has the same number of them."""
+        world = self.engine.world
+        mine = share(self.trees(live_T), world.rank, world.size)
+        todo = [(batch, True) for batch in batches(mine, self.settings.micro_tokens)]
+        # an uneven share must not leave the other ranks waiting: what idles has no weight
+        for _ in range(max(world.tell(len(todo))) - len(todo)):
+            todo.append((idle(int(np.argmax(live_T))), False))
+        return todo
+
     def rows(self, batch: Batch, extra: Mapping[str, np.ndarray]) -> dict[str, Any]:
         import torch
 
@@ -211,19 +236,21 @@ class Training:
             if self.correction_T is not None:
                 extra["correction_T"] = self.correction_T
             self.loss = 0.0
-        todo = batches(self.trees(live_T), settings.micro_tokens)
+        todo = self.batches(live_T)
         if not todo:
             return
         kernel = None if two_pass else settings.objective.kernel()
-        for i, batch in enumerate(todo):
-            rows = self.rows(batch, extra)
+        nothing = {name: np.zeros_like(array) for name, array in extra.items()}
+        for i, (batch, counts) in enumerate(todo):
+            rows = self.rows(batch, extra if counts else nothing)
             loss, stats = engine.ds(
                 batch, rows, mode="given" if two_pass else "policy", objective=kernel,
                 temperature=self.temperature,
             )  # fmt: skip
             engine.backward(loss, last=i == len(todo) - 1)
-            self.tokens += sum(len(t) for t in [batch.token_ids_KL.ravel()])
-            self.gather(batch, stats, loss, two_pass)
+            if counts:
+                self.tokens += batch.tokens
+                self.gather(batch, stats, loss, two_pass)
         lr = settings.schedule.at(engine.step_count, settings.lr)
         self.norms.append(engine.step(lr))
         self.steps += 1
@@ -246,15 +273,19 @@ class Training:
 
         logp_T = np.zeros(len(live_T), np.float32)
         entropy_T = np.zeros(len(live_T), np.float32)
+        own_T = np.zeros(len(live_T), bool)
         with torch.no_grad():
-            for batch in batches(self.trees(live_T), self.settings.micro_tokens):
+            for batch, counts in self.batches(live_T):
                 _, stats = self.engine.ds(
                     batch, self.rows(batch, {}), mode="score", temperature=self.temperature
                 )
-                logp_T[batch.row_T] = stats["logp_T"].float().cpu().numpy()
-                entropy_T[batch.row_T] = stats["entropy_T"].float().cpu().numpy()
-                self.scored += batch.tokens
-        return logp_T, entropy_T
+                if counts:
+                    own_T[batch.row_T] = True
+                    logp_T[batch.row_T] = stats["logp_T"].float().cpu().numpy()
+                    entropy_T[batch.row_T] = stats["entropy_T"].float().cpu().numpy()
+                    self.scored += batch.tokens
+        joined = self.engine.world.joined
+        return joined(logp_T, own_T), joined(entropy_T, own_T)
 
     def report(self) -> dict[str, Any]:
         """Work done and metrics, after the last step."""
@@ -262,22 +293,31 @@ class Training:
         moved = after_T[self.all_T].astype(np.float64) - self.G.arrays["logprobs"][self.all_T]
         held = np.clip(moved, -20, 20)
         ratio = np.exp(held)
+        clipped, gaps = _joined(self.clipped), _joined(self.gaps)
+        own = [self.tokens, self.scored, self.loss, total(clipped), len(clipped), total(gaps),
+               len(gaps)]  # fmt: skip
+        tokens, scored, loss, *sums = map(sum, zip(*self.engine.world.tell(own), strict=True))
         metrics = {
-            "loss": self.loss,
+            # with two passes each rank knows the whole loss
+            "loss": self.loss if self.settings.objective.passes == 2 else loss,
             "grad_norm": max(self.norms, default=0.0),
             "policy/kl": mean(ratio - 1 - held),
             "policy/entropy": mean(entropy_T[self.all_T]),
             "policy/ratio_max": float(np.max(ratio, initial=1.0)),
-            "policy/clip_fraction": mean(_joined(self.clipped)),
-            "rollout/mismatch": mean(_joined(self.gaps)),
+            "policy/clip_fraction": sums[0] / max(sums[1], 1),
+            "rollout/mismatch": sums[2] / max(sums[3], 1),
             "update/lr": self.settings.schedule.at(
                 max(self.engine.step_count - 1, 0), self.settings.lr
             ),
         }
         return {
-            "steps": self.steps, "tokens": self.tokens, "tokens_scored": self.scored,
+            "steps": self.steps, "tokens": tokens, "tokens_scored": scored,
             "rows": int(self.live_T.sum()), "metrics": metrics,
         }  # fmt: skip
+
+
+def total(values: np.ndarray) -> float:
+    return float(np.sum(values, dtype=np.float64))
 
 
 def mean(values: np.ndarray) -> float:

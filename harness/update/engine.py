@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,14 +24,15 @@ from torch import Tensor
 from harness import identity
 from harness.forms import Artifact, torch_bytes
 from harness.round import State
+from harness.update import shards
 from harness.update.learner import Learner
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
+from harness.update.shards import MOMENTS, Part
 
 
 @dataclass(frozen=True)
 class Held:
-    """An artifact whose tensors live in the engine while it holds them; its identifier is its own."""
+    """An artifact whose tensors live in the engine while it holds them; the identifier is its own.
+    """
 
     kind: str
     meta: Mapping[str, Any]
@@ -89,41 +91,94 @@ class Engine:
             decay_groups(module, settings.weight_decay), lr=settings.lr,
             betas=tuple(settings.betas), eps=settings.eps, fused=True,
         )  # fmt: skip
-        self.world = torch.distributed.get_world_size()
+        self.world = resident.world
+        self.names = dict(module.named_parameters())
+        self.shapes = {name: tuple(p.shape) for name, p in self.names.items()}
         self.ds, *_ = deepspeed.initialize(
             model=self.learner, optimizer=optimizer, config=settings.config(module.dtype)
         )
         self.stage = self.ds.zero_optimization_stage()
         self.base = self.ds.basic_optimizer
-        self.names = dict(module.named_parameters())
         self._start_moments()
+        if self.stage == 3:
+            # the head's weight is read by the learner, outside the module that owns it
+            weight = module.get_output_embeddings().weight
+            deepspeed.zero.register_external_parameter(self.learner, weight)
+            resident.whole = self.whole
+        many = self.world.size > 1
+        split = any(hasattr(p, "_hp_mapping") for p in self.names.values())
+        self.sharded = {"model": many and self.stage == 3, "optimizer": many and (
+            split or self.stage == 3
+        )}  # fmt: skip
         self.current: tuple[str, str] | None = None
         self.saved: tuple[str, str] | None = None
         self.step_count = self.saved_step = 0
         self.backup: list[Tensor] = []
+        self.gathered = False
 
     def _start_moments(self) -> None:
         """Moments exist from the beginning: torch makes them at the first step otherwise."""
-        for group in self.base.param_groups:
-            for p in group["params"]:
-                state = self.base.state[p]
-                if "exp_avg" not in state:
-                    state["step"] = torch.tensor(0.0)
-                    state |= {name: torch.zeros_like(p, dtype=torch.float32) for name in MOMENTS}
+        for p in shards.stepped(self.ds.optimizer, self.base):
+            state = self.base.state[p]
+            if "exp_avg" not in state:
+                state["step"] = torch.tensor(0.0)
+                state |= {name: torch.zeros_like(p, dtype=torch.float32) for name in MOMENTS}
         # ZeRO links a parameter to its part of the moments only after a first step
-        if (link := getattr(self.ds.optimizer, "_lazy_init_hp_params_optimizer_state", None)) is not None:
+        link = getattr(self.ds.optimizer, "_lazy_init_hp_params_optimizer_state", None)
+        if link is not None:
             link()
 
     @cached_property
     def buffers(self) -> list[Tensor]:
         """Everything that a step changes on this rank, but the step counter."""
-        found = [p.data for p in self.module.parameters()]
-        found += [b for b in self.module.buffers()]
-        for group in self.base.param_groups:
-            for p in group["params"]:
-                found += [p.data, *(self.base.state[p][name] for name in MOMENTS)]
+        found = [p.ds_tensor.data if self.stage == 3 else p.data for p in self.names.values()]
+        found += list(self.module.buffers())
+        for p in shards.stepped(self.ds.optimizer, self.base):
+            found += [p.data, *(self.base.state[p][name] for name in MOMENTS)]
         unique = {(t.data_ptr(), t.numel()): t for t in found if t.numel()}
         return list(unique.values())
+
+    def _parts(self, kind: str) -> dict[str, Part]:
+        """What this rank holds of M or of s, masters of a float32 model included."""
+        if kind == "model":
+            return shards.model_parts(self.module, self.shapes, self.world.rank)
+        zero = self.ds.optimizer
+        return shards.optimizer_parts(self.names, self.shapes, zero, self.base, self.world.rank)
+
+    def _content(self, kind: str) -> dict[str, Part]:
+        """What this rank holds of what an artifact's identifier is over, sorted."""
+        parts = self._parts(kind)
+        if kind == "optimizer" and self.own_master:
+            parts = {n: part for n, part in parts.items() if not n.startswith("master/")}
+        return dict(sorted(parts.items()))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """ZeRO 3: every parameter whole on every rank for a while. Collective."""
+        if self.gathered:
+            yield
+            return
+        from deepspeed.zero import GatheredParameters
+
+        hooks = self.ds.optimizer.parameter_offload
+        with GatheredParameters(list(self.module.parameters())):
+            # the hooks would free a parameter after the first module that used it
+            for hook in [*hooks.forward_hooks, *hooks.backward_hooks]:
+                hook.remove()
+            hooks.forward_hooks, hooks.backward_hooks = [], []
+            self.gathered = True
+            try:
+                yield
+            finally:
+                self.gathered = False
+                hooks._register_deepspeed_module(hooks.module)
+
+    def _refresh(self) -> None:
+        """ZeRO 3 keeps small parameters whole beside their parts: make them what the parts say."""
+        kept = getattr(self.ds.optimizer, "persistent_parameters", [])
+        if kept:
+            kept[0].partition(kept)
+            kept[0].all_gather(kept)
 
     def load(self, state: State) -> None:
         """Make the buffers those of a state; nothing is done where they are already."""
@@ -135,22 +190,25 @@ class Engine:
             return
         model: Any = state.model
         optimizer: Any = state.optimizer
-        views, places = self._views(), self.module.state_dict(keep_vars=True)
+        own, parts = self._parts("model"), self._parts("optimizer")
+        if not self.own_master and optimizer.meta["master"] == "model":
+            raise ValueError("the optimizer state has no masters, but the model is not float32")
         with torch.no_grad():
-            for name, tensor in model.tensors.items():
-                places[name].data.copy_(tensor)
+            tensors = model.tensors
+            for name, tensor in tensors.items():
+                own[name].put(tensor)
             for name, tensor in optimizer.tensors.items():
-                views[name].copy_(tensor.reshape(views[name].shape))
-            if not self.own_master and optimizer.meta["master"] == "model":
-                raise ValueError("the optimizer state has no masters, but the model is not float32")
+                parts[name].put(tensor)
             if self.own_master:
-                for name, p in self.names.items():
-                    views[f"master/{name}"].copy_(p.data.reshape(views[f"master/{name}"].shape))
+                for name in self.names:
+                    parts[f"master/{name}"].put(tensors[name])
+        self._refresh()
         self._set_step(int(optimizer.meta["step"]))
         self.current, self.resident.current = key, key[0]
 
     def forget(self) -> None:
         """Hold no state: the next one is loaded."""
+        self.world.call("forget")
         self.current = self.saved = None
 
     def _set_step(self, step: int) -> None:
@@ -160,31 +218,6 @@ class Engine:
                 state["step"].fill_(float(step))
             else:
                 state["step"] = step
-
-    def _views(self) -> dict[str, Tensor]:
-        """Master and moments of every parameter by name, as views of the buffers."""
-        views: dict[str, Tensor] = {}
-        for name, p in self.names.items():
-            mapping = getattr(p, "_hp_mapping", None)
-            if mapping is not None:
-                views[f"master/{name}"] = mapping.get_hp_fragment().view(p.shape)
-                for kind in MOMENTS:
-                    views[f"{kind}/{name}"] = mapping.get_hp_fragment(kind).view(p.shape)
-            else:
-                master = self._unsharded[id(p)]
-                views[f"master/{name}"] = master.data
-                for kind in MOMENTS:
-                    views[f"{kind}/{name}"] = self.base.state[master][kind]
-        return views
-
-    @cached_property
-    def _unsharded(self) -> dict[int, Any]:
-        """Without ZeRO: the parameter that the optimizer steps, by the model's parameter."""
-        wrapped = self.ds.optimizer
-        if hasattr(wrapped, "fp16_groups"):
-            pairs = zip(wrapped.fp16_groups, wrapped.fp32_groups, strict=True)
-            return {id(a): b for low, high in pairs for a, b in zip(low, high, strict=True)}
-        return {id(p): p for p in self.names.values()}
 
     def save(self) -> None:
         """Copy the buffers: what `restore` puts back."""
@@ -197,20 +230,17 @@ class Engine:
         """Put back the copied buffers, bit for bit."""
         with torch.no_grad():
             torch._foreach_copy_(self.buffers, self.backup)
+        self._refresh()
         self._set_step(self.saved_step)
         self.current = self.saved
         self.resident.current = self.saved[0] if self.saved else None
 
     def propose(self) -> State:
         """The state that the buffers hold now, under its identifiers."""
-        model_meta, optimizer_meta_ = self.meta, optimizer_meta(self.step_count, self.own_master)
-        ids = [
-            identity.content_id(kind, meta, [torch_bytes(n, t) for n, t in tensors.items()])
-            for kind, meta, tensors in (
-                ("model", model_meta, self._model_tensors()),
-                ("optimizer", optimizer_meta_, self._optimizer_tensors()),
-            )
-        ]
+        ids = self.world.say([
+            self._id("model", self.meta),
+            self._id("optimizer", optimizer_meta(self.step_count, self.own_master)),
+        ])  # fmt: skip
         self.current = (ids[0], ids[1])
         self.resident.current = ids[0]
         return self.held(self.current, self.step_count)
@@ -221,28 +251,44 @@ class Engine:
             Held("optimizer", optimizer_meta(step, self.own_master), key[1], key, self),
         )
 
-    def _model_tensors(self) -> dict[str, Tensor]:
-        kept = set(self.module.state_dict())
-        tensors = {name: p.data for name, p in self.names.items()}
-        tensors |= {name: b for name, b in self.module.named_buffers() if name in kept}
-        return dict(sorted(tensors.items()))
-
-    def _optimizer_tensors(self) -> dict[str, Tensor]:
-        views = self._views()
-        drop = "master/" if self.own_master else "\0"
-        return {name: views[name] for name in sorted(views) if not name.startswith(drop)}
+    def _id(self, kind: str, meta: Mapping[str, Any]) -> str:
+        """The identifier of what the buffers hold, on rank 0; gathered tensor by tensor."""
+        parts = self._content(kind)
+        if self.sharded[kind]:
+            rows = shards.gathered(parts, self.world.group, self.world.leads)
+            entries = [
+                identity.entry(torch_bytes(*row)) for row in rows if self.world.leads
+            ]  # fmt: skip
+            return identity.id_of_entries(kind, meta, entries)
+        if kind == "optimizer" and not self.world.leads:
+            return ""
+        views = {name: part.held.view(part.shape) for name, part in parts.items()}
+        found = identity.content_id(kind, meta, [torch_bytes(n, t) for n, t in views.items()])
+        if kind == "model":
+            # every rank samples from its own copy
+            self.world.agree("weights", found)
+        return found
 
     def tensors(self, kind: str, key: tuple[str, str]) -> dict[str, Tensor]:
-        """The tensors of a state that the engine still holds; KeyError where it has moved on."""
+        """The tensors of a state that the engine still holds; KeyError where it has moved on.
+
+        Whole ones on rank 0: the others are called to give their parts.
+        """
         if key not in (self.current, self.saved):
             raise KeyError(f"the engine no longer holds the state {key[0]}; read it from the store")
-        views = self._model_tensors() if kind == "model" else self._optimizer_tensors()
-        if key == self.current:
-            return views
-        return {name: self._saved(view) for name, view in views.items()}
+        parts = self._content(kind)
+        if key != self.current:
+            parts = {name: part.moved(self._saved(part.held)) for name, part in parts.items()}
+        if not self.sharded[kind]:
+            return {name: part.held.view(part.shape) for name, part in parts.items()}
+        self.world.call("tensors", kind=kind, key=list(key))
+        rows = shards.gathered(parts, self.world.group, self.world.leads)
+        return {name: tensor for name, tensor in rows if self.world.leads}
 
     def _saved(self, view: Tensor) -> Tensor:
         """The part of the backup that lies where this view lies in the buffers."""
+        if not view.numel():
+            return view
         at = view.data_ptr()
         for live, copy in zip(self.buffers, self.backup, strict=True):
             start = live.data_ptr()
@@ -253,7 +299,8 @@ class Engine:
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         self.ds.set_gradient_accumulation_boundary(last)
-        self.ds.backward(loss * self.world if self.world > 1 else loss)
+        # DeepSpeed averages over the ranks, and weights are over the whole batch
+        self.ds.backward(loss * self.world.size if self.world.size > 1 else loss)
 
     def step(self, lr: float) -> float:
         """One optimizer step at a learning rate; the norm of the gradient before clipping."""
@@ -299,8 +346,8 @@ def join_world() -> None:
             port = free.getsockname()[1]
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
         os.environ.update(alone, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    if os.environ["WORLD_SIZE"] == "1":
-        # shared-memory reductions between ranks need a compiler, and one rank reduces nothing
-        ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # DeepSpeed's reductions in shared memory need a compiler, and sum in another order than gloo:
+    # without them a result does not depend on what is installed
+    ops.__compatible_ops__["deepspeed_shm_comm"] = False
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
