@@ -167,10 +167,10 @@ class Sampled:
         """Let the environment answer a turn, and stop the episode or show it the answer."""
         limits, ids = policy.inference, e.turn_tokens
         action = policy.parse(ids)
-        e.state, event = _step(environment, e.state, action)
+        e.state, event, said = _step(environment, e.state, action)
         e.spans.append((e.turn_start, len(e.tokens)))
         e.rewards.append(event.reward)
-        e.turns.append(turn(action, event))
+        e.turns.append(said)
         if event.done:
             e.stop = Stop.TERMINATED if event.stop is None else event.stop
         elif len(e.turns) >= limits.max_turns:
@@ -224,11 +224,16 @@ def turn(action: Any, event: Event) -> dict[str, Any]:
     return plain({"action": {"text": action.text, "calls": calls}, "event": answer})
 
 
-def _step(environment: Any, state: Any, action: Any) -> tuple[Any, Event]:
-    """The environment's answer; its exception is an episode that a tool failure ended."""
+def _step(environment: Any, state: Any, action: Any) -> tuple[Any, Event, dict[str, Any]]:
+    """The environment's answer, and the turn for the record.
+
+    An exception, or an answer that no record can hold, is an episode that a tool failure ended.
+    """
     try:
-        return environment.step(state, action)
+        after, event = environment.step(state, action)
+        return after, event, turn(action, event)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
         failed = {"name": "environment", "arguments": {}, "error": text}
-        return state, Event([], done=True, stop=Stop.TOOL_FAILURE, calls=(failed,))
+        event = Event([], done=True, stop=Stop.TOOL_FAILURE, calls=(failed,))
+        return state, event, turn(action, event)
