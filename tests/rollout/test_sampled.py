@@ -76,7 +76,7 @@ def count(Z: Trajectories) -> int:
 
 
 def recomputed(module: Any, Z: Trajectories, b: int) -> np.ndarray:
-    """Log-probabilities of an episode by one full forward pass, tempered, truncated, renormalised."""
+    """An episode's log-probabilities by one full forward pass, tempered and truncated."""
     ids = torch.from_numpy(episode(Z, b).astype(np.int64))
     d = module(input_ids=ids[None]).logits[0].double() / Z.meta["sampling"]["temperature"]
     d = d - d.amax(-1, keepdim=True)
@@ -339,7 +339,7 @@ def test_one_failing_episode_leaves_the_others_alone():
             return super().step(state, action)
 
     Z, whole = roll(environment=Sometimes(), attempts=8), roll(attempts=8)
-    failed = Stop.TOOL_FAILURE == Z.stop_B
+    failed = Z.stop_B == Stop.TOOL_FAILURE
     assert 0 < failed.sum() < 16
     for b in np.flatnonzero(~failed):
         assert np.array_equal(episode(Z, b), episode(whole, b))
