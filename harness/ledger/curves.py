@@ -31,25 +31,25 @@ def expected(entries: Sequence[Entry]) -> dict[str, dict[int, float]]:
     return curves
 
 
-def problems(lineage: Lineage, entries: Sequence[Entry]) -> Iterator[Finding]:
+def problems(name: str, points: Points, entries: Sequence[Entry]) -> Iterator[Finding]:
     """Points that are not the record's."""
     want = expected(entries)
-    for name, steps in read(lineage).items():
-        if name.endswith(OUTSIDE):
+    for curve, steps in points.items():
+        if curve.endswith(OUTSIDE):
             continue
         for n, values in steps.items():
-            right = want.get(name, {}).get(n)
+            right = want.get(curve, {}).get(n)
             for value in values:
                 if right is None or not same_number(right, value):
                     shown = "nothing" if right is None else str(right)
-                    yield Finding(f"{lineage.name}@{n}", f"curve {name}", shown, str(value))
+                    yield Finding(f"{name}@{n}", f"curve {curve}", shown, str(value))
 
 
-def notes(lineage: Lineage, entries: Sequence[Entry]) -> Iterator[str]:
+def notes(name: str, points: Points, entries: Sequence[Entry]) -> Iterator[str]:
     """Points that a crash left out."""
-    rounds = sorted({n for n, _ in missing(read(lineage), entries)})
+    rounds = sorted({n for n, _ in missing(points, entries)})
     if rounds:
-        yield f"{lineage.name}: the curves lack points of rounds {rounds}; repair adds them"
+        yield f"{name}: the curves lack points of rounds {rounds}; repair adds them"
 
 
 def missing(
