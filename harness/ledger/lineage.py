@@ -208,7 +208,9 @@ class Lineage:
         shown = projection.params(document) | {
             "ledger.lineage": self.run, "ledger.parent_run": ours.parent.run,
         }  # fmt: skip
-        self._batch(ours.run, shown, projection.metrics(document), step=document.n)
+        card = files.read(ours.artifact_uri, "card.md")
+        note = {} if card is None else {"mlflow.note.content": card.decode()}
+        self._batch(ours.run, shown, projection.metrics(document), step=document.n, tags=note)
 
     def _prepare(
         self, ours: Attempt, document: Document, pages: Mapping[str, bytes], step: Step
