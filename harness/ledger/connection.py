@@ -27,6 +27,7 @@ def quiet() -> None:
     os.environ["MLFLOW_TRUNCATE_LONG_VALUES"] = "false"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     for name in ("mlflow", "alembic"):
@@ -82,7 +83,7 @@ def connect(uri: str) -> Any:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    with first_contact(uri):
+    with first_contact(uri), impatient():
         try:
             client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             client.search_experiments(max_results=1)
@@ -90,6 +91,19 @@ def connect(uri: str) -> Any:
             raise ValueError(_sentence(uri, str(error))) from error
         quiet()  # the migrations of a fresh file set their own levels
     return client
+
+
+@contextlib.contextmanager
+def impatient() -> Iterator[None]:
+    """A server that is not there at all is not waited for minutes, as one is that is busy."""
+    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+    before = os.environ.get(name)
+    os.environ[name] = before or "2"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
 
 
 def _sentence(uri: str, message: str) -> str:
