@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -197,6 +198,23 @@ class Lineage:
     def points(self, n: int, named: Mapping[str, float]) -> None:
         """Points of the lineage's curves at a step."""
         self._batch(self.run, metrics=named, step=n)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Show the lineage's run as running for a while, and then as what came of it."""
+        self._status("RUNNING")
+        ended = "KILLED"
+        try:
+            yield
+            ended = "FINISHED"
+        except Exception:
+            ended = "FAILED"
+            raise
+        finally:
+            self._status(ended)
+
+    def _status(self, status: str) -> None:
+        retrying(lambda: self.client.update_run(self.run, status=status))
 
     def outside(self, entry: Entry, name: str, value: float) -> None:
         """A curve that is measured after the commit and stands in no record: harness/seconds."""
