@@ -10,7 +10,9 @@ computed (integers, functions of what the record holds):
     tokens/scored       tokens only forwarded in U (report `tokens_scored`, 0 if absent)
     environment/steps   turns that the environment answered
     tool/calls          tool calls in them
-    flops/rollout       2·N·(prompt + observed + sampled) + attention of the same tokens
+    flops/rollout       2·N·(prompt + observed + sampled) + attention of the same tokens; and where
+                        Z has a `reference`, 2·N + attention of the tokens that it was run on, with
+                        its own N
     flops/update        2·N·(3·trained + scored) + attention, in the same proportion of the batch
     optimizer/steps     steps of the optimizer, those of a rejected proposal too
 
@@ -96,6 +98,10 @@ class Standard:
         sampled, total = int(Z.is_action_T.sum()), len(Z.token_ids_T)
         trained, scored = int(report["tokens"]), int(report.get("tokens_scored", 0))
         forwards = 3 * trained + scored
+        rollout = 2 * matrices * (prompts + observed + sampled) + 4 * width * rolled
+        if (other := Z.meta.get("reference")) is not None:
+            rollout += 2 * other["matrices"] * other["tokens"]
+            rollout += 4 * other["width"] * other["attended"]
         return {
             "tokens/prompt": prompts,
             "tokens/sampled": sampled,
@@ -104,7 +110,7 @@ class Standard:
             "tokens/scored": scored,
             "environment/steps": len(Z.arrays["turn_episode"]),
             "tool/calls": sum(len(t["event"]["calls"]) for e in Z.episodes for t in e["turns"]),
-            "flops/rollout": 2 * matrices * (prompts + observed + sampled) + 4 * width * rolled,
+            "flops/rollout": rollout,
             "flops/update": 2 * matrices * forwards + 4 * width * batch * forwards // max(total, 1),
             "optimizer/steps": int(report["steps"]),
         }

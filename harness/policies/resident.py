@@ -47,6 +47,15 @@ def head_of(module: Any) -> Head:
     return Head(layer.weight, getattr(layer, "bias", None), softcap, scale)
 
 
+def attention_mask(module: Any, mask: Tensor) -> Tensor:
+    """A mask of who attends to whom as the module wants it: boolean for SDPA, else additive."""
+    if module.config._attn_implementation == "sdpa":
+        return mask
+    return torch.zeros_like(mask, dtype=module.dtype).masked_fill_(
+        ~mask, torch.finfo(module.dtype).min
+    )
+
+
 class SlotLayer(DynamicLayer):
     """Keys and values in a buffer that doubles, so that a step writes and does not copy."""
 
@@ -254,7 +263,7 @@ class Session:
         mask_BQS[:, offsets_Q, slots + offsets_Q] = True
         with self.whole():
             out = self.module.base_model(
-                input_ids=ids_BQ, attention_mask=self._form(mask_BQS[:, None]),
+                input_ids=ids_BQ, attention_mask=attention_mask(self.module, mask_BQS[:, None]),
                 position_ids=positions_BQ, cache=self.cache, use_cache=True,
             )  # fmt: skip
             last_B = (count_B - 1).clamp(min=0)
@@ -264,13 +273,6 @@ class Session:
                 self.values_B = self.value_head(hidden_BH)[:, 0].float()
         self.length_B = self.length_B + count_B
         return self.logits_BV
-
-    def _form(self, mask: Tensor) -> Tensor:
-        """Boolean for SDPA; additive for the eager path."""
-        if self.inference.attention == "sdpa":
-            return mask
-        dtype = next(self.module.parameters()).dtype
-        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
     def _logits(self, hidden_BH: Tensor) -> Tensor:
         head = self.head

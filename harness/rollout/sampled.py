@@ -4,8 +4,14 @@
 
 Episode (p, g) samples with the key fold(·, "policy") and its environment draws from
 fold(·, "environment"): given X, episodes are independent, and each is a function of its own seeds.
+Ranks each roll out whole problems, in order, and every rank gets the whole Z. Z is the same for any
+number of ranks where the engine's decode batches are: where `inference.decode_rows` divides the
+episodes of every rank, and `prefill_rows` the prompts of each batch.
 With `antithetic`, attempts 2i and 2i+1 share a key, and the odd one reflects it (u to 1 - u): then
 only the marginal law of an episode is claimed.
+
+A model with a critic gives the value of the state that each token is sampled in, and a `reference`
+scores every episode when all have stopped.
 
 What a policy does wrong, and a tool that fails, end or mark an episode: they are data. The one place
 that turns an environment's exception into data is `_step`.
@@ -16,6 +22,7 @@ Versions: 1, the first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,6 +31,7 @@ import numpy as np
 from harness.forms import Event, Instance, Stop, Trajectories
 from harness.identity import plain
 from harness.round import Seed
+from harness.world import ALONE, World
 
 
 @dataclass
@@ -39,6 +47,7 @@ class Episode:
     action: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -53,13 +62,15 @@ class Episode:
         self.action += [False] * len(tokens)
         self.logprobs += [0.0] * len(tokens)
         self.thresholds += [float("-inf")] * len(tokens)
+        self.values += [0.0] * len(tokens)
         self.turn_start = len(self.tokens)
 
-    def act(self, token: int, logprob: float, threshold: float) -> None:
+    def act(self, token: int, logprob: float, threshold: float, value: float) -> None:
         self.tokens.append(token)
         self.action.append(True)
         self.logprobs.append(logprob)
         self.thresholds.append(threshold)
+        self.values.append(value)
         self.sampled += 1
         self.pending = [token]
 
@@ -77,10 +88,14 @@ class Sampled:
     """G, attempts at each problem."""
     antithetic: bool = False
     """Reflect the luck of every odd attempt; the law `seeds=antithetic` sets it."""
+    reference: Any = field(default=None, metadata={"identity": "unless default"})
+    """A frozen policy whose log-probabilities are recorded too; null: none."""
     progress: Callable[[int], None] | None = field(
         default=None, metadata={"identity": False}, compare=False
     )
     """Told how many tokens have been sampled; for people."""
+    world: World = field(default=ALONE, metadata={"identity": False}, compare=False)
+    """The ranks that roll out together."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -90,16 +105,37 @@ class Sampled:
         return lambda X, seed: self._roll(policy, environment, X, seed)
 
     def _roll(self, policy: Any, environment: Any, X: Instance, seed: Seed) -> Trajectories:
+        world = self.world
+        ranks = getattr(policy.inference, "ranks", 1)
+        if ranks != world.size:
+            raise ValueError(
+                f"this rollout is that of {ranks} ranks, and {world.size} are running; give "
+                f"ranks={ranks}"
+            )
+        others = () if self.reference is None else (self.reference.scorer.model,)
+        world.call("R", artifacts=(policy.model, *others), value=X, seed=seed.hex)
+        with getattr(policy, "whole", nullcontext)():
+            part = self._part(policy, environment, X, seed, world.share(len(X.problems)))
+        Z = joined(world.gather(part))
+        if self.reference is not None:
+            Z = self.reference.record(Z, world)
+        world.agree("trajectories", Z.id)
+        return Z
+
+    def _part(
+        self, policy: Any, environment: Any, X: Instance, seed: Seed, problems: range
+    ) -> Trajectories:
+        """The episodes of some of the problems."""
         episodes = [
-            self._episode(policy, environment, problem, p, g, seed)
-            for p, problem in enumerate(X.problems)
+            self._episode(policy, environment, X.problems[p], p, g, seed)
+            for p in problems
             for g in range(self.attempts)
         ]
         live = [e for e in episodes if e.stop is None]
         size = policy.inference.decode_rows or max(len(live), 1)
         for start in range(0, len(live), size):
             self._run(policy, environment, live[start : start + size])
-        return self._pack(policy, episodes, len(X.problems))
+        return self._pack(policy, episodes, len(problems))
 
     def _episode(
         self, policy: Any, environment: Any, problem: Any, p: int, g: int, seed: Seed
@@ -136,6 +172,7 @@ class Sampled:
     def _turn(self, policy: Any, session: Any, live: list[Episode]) -> None:
         """One turn of every live episode: sample until a stop token or a budget ends it."""
         limits, stops = policy.inference, set(policy.stops)
+        critic = getattr(policy, "critic", False)
         acting = list(range(len(live)))
         while True:
             chosen = [live[i] for i in acting]
@@ -143,10 +180,9 @@ class Sampled:
                 acting, [e.key for e in chosen], [e.sampled for e in chosen],
                 [e.reflected for e in chosen] if self.antithetic else None,
             )  # fmt: skip
-            for e, token, logprob, threshold in zip(
-                chosen, tokens, logprobs, thresholds, strict=True
-            ):
-                e.act(token, logprob, threshold)
+            values = session.values(acting) if critic else [0.0] * len(acting)
+            for e, *sampled in zip(chosen, tokens, logprobs, thresholds, values, strict=True):
+                e.act(*sampled)
             if self.progress is not None:
                 self.progress(len(acting))
             acting = [
@@ -205,12 +241,36 @@ class Sampled:
         if policy.inference.truncated:
             thresholds = [x for e in episodes for x in e.thresholds]
             arrays["threshold"] = np.array(thresholds, np.float32)
+        if getattr(policy, "critic", False):
+            arrays["values"] = np.array([x for e in episodes for x in e.values], np.float32)
         meta = {
             "problems": problems, "attempts": self.attempts,
             "sampling": policy.inference.sampling, "exogenous": [],
             "episodes": [{"turns": e.turns} for e in episodes],
         }  # fmt: skip
         return Trajectories(meta, arrays)
+
+
+def joined(parts: list[Trajectories]) -> Trajectories:
+    """Parts of a batch, in order, as one: what counts tokens or episodes is moved along."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = {name: [part.arrays[name] for part in parts] for name in parts[0].arrays}
+    tokens = np.cumsum([0, *(len(part.token_ids_T) for part in parts)])
+    episodes = np.cumsum([0, *(len(part.stop_B) for part in parts)])
+    moves = {"episode_offsets": tokens, "turn_start": tokens, "turn_end": tokens,
+             "turn_episode": episodes}  # fmt: skip
+    for name, by in moves.items():
+        moved = zip(arrays[name], by[:-1], strict=True)
+        arrays[name] = [(a + n).astype(a.dtype) for a, n in moved]
+    offsets = arrays["episode_offsets"]
+    arrays["episode_offsets"] = [offsets[0], *(part[1:] for part in offsets[1:])]
+    meta = {
+        **parts[0].meta, "problems": sum(part.problems for part in parts),
+        "exogenous": [x for part in parts for x in part.meta["exogenous"]],
+        "episodes": [e for part in parts for e in part.episodes],
+    }  # fmt: skip
+    return Trajectories(meta, {name: np.concatenate(each) for name, each in arrays.items()})
 
 
 def turn(action: Any, event: Event) -> dict[str, Any]:

@@ -59,6 +59,17 @@ def test_every_dimension_is_counted():
     }
 
 
+def test_what_a_reference_scored_is_billed_at_its_own_size():
+    report = {"steps": 0, "tokens": 0}
+    alone = trajectories()
+    told = {"id": "sha256:1", "tokens": 5, "attended": 15, "matrices": 1000, "width": 7}
+    scored = alone.replace({"reference": told})
+    state = State(MODEL, MODEL)
+    one, two = (Standard().computed(state, Z, report) for Z in (alone, scored))
+    assert two["flops/rollout"] - one["flops/rollout"] == 2 * 1000 * 5 + 4 * 7 * 15
+    assert {**two, "flops/rollout": 0} == {**one, "flops/rollout": 0}
+
+
 def test_a_rejected_proposal_costs_the_same():
     assert cost(Decision.REJECT) == cost(Decision.ACCEPT)
 
