@@ -22,7 +22,8 @@ PHASES = {
 class View:
     """The terminal's view of a lineage: a live line where there is a terminal, lines otherwise."""
 
-    def __init__(self, name: str, branch: str, rounds: int, done: int) -> None:
+    def __init__(self, name: str, branch: str, rounds: int, done: int,
+                 spent: Mapping[str, float] | None = None) -> None:  # fmt: skip
         self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
         self.name, self.branch, self.rounds = name, branch, rounds
         self.tokens, self.since = 0, time.monotonic()
@@ -33,7 +34,8 @@ class View:
             disable=not sys.stdout.isatty(),
         )  # fmt: skip
         self.task: TaskID = self.progress.add_task(name, total=rounds, completed=done, note="")
-        self.reward = ""
+        self.standing = ""
+        self.spent = dict(spent or {})
 
     def __enter__(self) -> View:
         where = "" if self.branch == "main" else f", branch {self.branch}"
@@ -46,14 +48,13 @@ class View:
 
     def phase(self, name: str) -> None:
         self.tokens, self.since = 0, time.monotonic()
-        self.progress.update(self.task, note=f"{PHASES[name]}{self.reward}")
+        self.progress.update(self.task, note=f"{PHASES[name]}{self.standing}")
 
     def sampled(self, count: int) -> None:
         self.tokens += count
         rate = self.tokens / max(time.monotonic() - self.since, 1e-3)
-        self.progress.update(
-            self.task, note=f"{PHASES['R']}, {rate:,.0f} tokens/s{self.reward}"
-        )
+        note = f"{PHASES['R']}, {rate:,.0f} tokens/s{self.standing}"
+        self.progress.update(self.task, note=note)
 
     def round(self, n: int, metrics: Mapping[str, float], cost: Mapping[str, Any], report: Any,
               identity: str) -> None:  # fmt: skip
@@ -61,7 +62,13 @@ class View:
         accepted = metrics["decision/accepted"] > 0
         failed = [g["name"] for g in report["gates"] if not g["passed"]]
         verdict = "[green]accept[/]" if accepted else f"[red]reject[/] ({', '.join(failed)})"
-        self.reward = f", reward {metrics['reward/mean']:.3f}"
+        for name, value in cost.items():
+            self.spent[name] = self.spent.get(name, 0.0) + float(value)
+        flops = self.spent.get("flops/rollout", 0.0) + self.spent.get("flops/update", 0.0)
+        self.standing = (
+            f", reward {metrics['reward/mean']:.3f}, so far "
+            f"{self.spent['tokens/sampled']:,.0f} tokens and {flops:.1e} FLOP"
+        )
         seconds = metrics.get("seconds/total", 0.0)
         self.console.print(
             f"{n:4d}  reward {metrics['reward/mean']:6.3f}  {verdict}  "

@@ -19,19 +19,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from harness import identity, pages
+from harness import budget, identity, pages
+from harness.changes import changes
 from harness.config import Experiment, build
 from harness.console import View
-from harness.fingerprint import archive, fingerprint, machine
+from harness.fingerprint import archive, fingerprint, flags, machine
 from harness.forms import Stop
 from harness.ledger import address
 from harness.ledger import record as records
 from harness.ledger.attempt import Attempt, terminable
-from harness.ledger.entry import Conflict, Entry
+from harness.ledger.entry import Entry
 from harness.ledger.ledger import Ledger
 from harness.ledger.lineage import Lineage
 from harness.policies.model import Model, load_tokenizer
 from harness.policies.resident import Resident
+from harness.preflight import no_branch, preflight
 from harness.round import Decision, Maps, Record, Seed, State, execute
 from harness.store import Store
 from harness.update.engine import initial_optimizer
@@ -44,8 +46,10 @@ CHECKPOINT_SECONDS = 0.5
 def run(experiment: Experiment) -> int:
     """Run the rounds that a lineage still lacks; the exit code."""
     began = time.monotonic()
+    preflight(experiment)
+    model = experiment.model.initial()
     ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
-    session = Session.open(experiment, ledger)
+    session = Session.open(experiment, ledger, model)
     head = session.start()
     if head.n + 1 >= experiment.rounds:
         print(
@@ -54,11 +58,14 @@ def run(experiment: Experiment) -> int:
         )
         return 0
     state = session.state_at(head)
-    view = View(session.lineage.name, experiment.branch, experiment.rounds, head.n + 1)
+    spent = spent_by(head)
+    view = View(session.lineage.name, experiment.branch, experiment.rounds, head.n + 1, spent)
     stopped = ""
     with view, terminable():
         if head.n >= 0:
             view.say(f"going on after round {head.n} ({head.identity[7:19]})")
+            for line in session.changes(head):
+                view.say(f"[yellow]{line}[/]")
         while head.n + 1 < experiment.rounds:
             if (stopped := session.overdrawn(head)) != "":
                 break
@@ -132,10 +139,12 @@ class Session:
     certified: bool | None = None
 
     @classmethod
-    def open(cls, experiment: Experiment, ledger: Ledger) -> Session:
+    def open(
+        cls, experiment: Experiment, ledger: Ledger, model: Model | None = None
+    ) -> Session:  # fmt: skip
         """Find or begin the lineage, and bind the maps to one module in memory."""
         store = Store(experiment.store["root"] or ledger.content_root)
-        model = experiment.model.initial()
+        model = model or experiment.model.initial()
         initial = State(model, initial_optimizer(model))
         resident = Resident()
         tokenizer = load_tokenizer(model)
@@ -148,6 +157,8 @@ class Session:
         elif (found := ledger.find(experiment.lineage)) is not None:
             lineage = found
         else:
+            if experiment.branch != "main":
+                raise ValueError(no_branch(experiment.branch))
             store.put(model)
             store.put(initial.optimizer)  # type: ignore[arg-type]
             sealed = {"platform": machine(), "params": shown(experiment)}
@@ -167,11 +178,16 @@ class Session:
         if branch == "main" or branch in self.lineage.forks():
             return self.lineage.head(branch)
         if parent is None:
-            raise ValueError(
-                f"the branch {branch!r} does not exist yet; say what it forks from with "
-                "lineage.parent"
-            )
+            raise ValueError(no_branch(branch))
         return address.record(self.ledger, parent)[1]
+
+    def changes(self, head: Entry) -> list[str]:
+        """What the rounds from here on are run with that the last one was not."""
+        e = self.experiment
+        versions = {name: v.exact() for name, v in self.maps.versions().items()}
+        versions |= {"T": identity.Version.of(e.task).exact()}
+        versions |= {"upsilon": identity.Version.of(e.environment).exact()}
+        return changes(head.document, versions, self.inference.id, self.fingerprints())
 
     # ---- states
 
@@ -263,28 +279,16 @@ class Session:
     # ---- rounds
 
     def overdrawn(self, head: Entry) -> str:
-        """Which limit the next round would pass if it cost what the costliest has; or nothing."""
-        totals = self.lineage.totals(self.experiment.branch)
-        for name, limit in self.experiment.budget.items():
-            spent = totals["committed"].get(name, 0.0) + totals["attempts"].get(name, 0.0)
-            if spent + self.largest_of(head).get(name, 0.0) > limit:
-                return (
-                    f"stopped before round {head.n + 1}: {name} is at {spent:,.0f} of "
-                    f"{limit:,.0f}, and a round has cost up to {self.largest_of(head).get(name, 0):,.0f}"
-                )
-        return ""
-
-    def largest_of(self, head: Entry) -> dict[str, float]:
-        if not self.largest and head.n >= 0 and self.experiment.budget:
-            for entry in self.lineage.walk(head.branch):
-                if entry.n >= 0:
-                    self._note(entry.document)
-        return self.largest
-
-    def _note(self, document: records.Document) -> None:
-        cost = {**document.exact["c"], **document.sealed.get("metered", {})}
-        for name, value in cost.items():
-            self.largest[name] = max(self.largest.get(name, 0.0), float(value))
+        """Why the next round cannot be afforded; empty if it can."""
+        limits = self.experiment.budget
+        if not limits:
+            return ""
+        if not self.largest and head.n >= 0:
+            walked = self.lineage.walk(head.branch)
+            self.largest = budget.costliest(e.document for e in walked if e.n >= 0)
+        spent = budget.total(spent_by(head), self.lineage.totals(head.branch)["attempts"])
+        bounds = budget.bounds(self.experiment)
+        return budget.overdrawn(limits, spent, self.largest, bounds, head.n + 1)
 
     def advance(self, head: Entry, state: State, view: View) -> tuple[Entry, State]:
         """One round after a head: the new head and its state."""
@@ -306,15 +310,13 @@ class Session:
             sealed = self._sealed(record, stages)
             artifacts = pages.of(record, decode=self._decode, name=self.lineage.name)
             artifacts["config.yaml"] = self._config
-            try:
-                entry = self.lineage.append(
-                    head, record.exact(), sealed, branch=e.branch, artifacts=artifacts,
-                    attempt=attempt,
-                )  # fmt: skip
-            except Conflict as conflict:
-                raise ValueError(str(conflict)) from None
+            entry = self.lineage.append(
+                head, record.exact(), sealed, branch=e.branch, artifacts=artifacts, attempt=attempt
+            )
             self.lineage.outside(entry, "harness/seconds", time.monotonic() - began)
-        self._note(entry.document)
+        if self.largest:
+            cost = budget.cost_of(entry.document)
+            self.largest = {k: max(v, cost.get(k, 0.0)) for k, v in self.largest.items()}
         metrics = {**sealed["metrics"], **stages.readings(),
                    "decision/accepted": float(record.proposal.decision is Decision.ACCEPT)}  # fmt: skip
         view.round(n, metrics, record.cost.computed, record.proposal.report, entry.identity)
@@ -349,27 +351,32 @@ class Session:
 
     def _sealed(self, record: Record, stages: Stages) -> dict[str, Any]:
         report = {k: v for k, v in record.proposal.report.items() if k != "metrics"}
-        e = self.experiment
         return {
             "metered": dict(record.cost.metered), "readings": dict(stages.readings()),
             "metrics": summary_of(record), "report": report, "platform": machine(),
-            "fingerprints": {
-                **{f.name: fingerprint(getattr(self.maps, f.name)) for f in dataclasses.fields(Maps)},
-                "task": fingerprint(e.task), "environment": fingerprint(e.environment),
-                "inference": fingerprint(self.inference),
-            },
+            "flags": flags(), "fingerprints": self.fingerprints(),
             "source": archive().id, "config": dict(self.experiment.document),
-            "params": shown(e), "recorded_at": int(time.time()),
+            "params": shown(self.experiment), "recorded_at": int(time.time()),
+        }  # fmt: skip
+
+    def fingerprints(self) -> dict[str, str]:
+        """Of the maps, the task, the environment and the inference settings."""
+        e = self.experiment
+        return {
+            **{f.name: fingerprint(getattr(self.maps, f.name)) for f in dataclasses.fields(Maps)},
+            "task": fingerprint(e.task), "environment": fingerprint(e.environment),
+            "inference": fingerprint(self.inference),
         }  # fmt: skip
 
     def summary(self, view: View, head: Entry, seconds: float, stopped: str) -> None:
         if stopped:
             view.say(f"[yellow]{stopped}[/]")
-        totals = self.lineage.totals(self.experiment.branch)["committed"]
+        totals = spent_by(head)
         uri = self.ledger.uri
         ui = "mlflow ui" if uri == "sqlite:///mlflow.db" else f"mlflow ui --backend-store-uri {uri}"
         view.summary({
-            "lineage": f"{self.lineage.name}, {head.n + 1} rounds in {seconds:.1f} s",
+            "lineage": f"{self.lineage.name}, {head.n + 1} round{'s' * (head.n != 0)}, "
+                       f"{seconds:.1f} s",
             "sampled": f"{totals.get('tokens/sampled', 0):,.0f} tokens",
             "head": head.identity,
             "checkpoint": f"{head.branch} {head.n} {head.seal}",
@@ -389,6 +396,11 @@ class Copied:
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
         return Model(self.kind, self.meta, dict(tensors), self.files)
+
+
+def spent_by(head: Entry) -> dict[str, float]:
+    """What the rounds to a head have cost: exact, of the record itself."""
+    return {k: float(v) for k, v in head.document.sealed.get("totals", {}).items()}
 
 
 def genesis_of(experiment: Experiment, maps: Maps, initial: State) -> dict[str, Any]:

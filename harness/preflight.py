@@ -1,0 +1,76 @@
+"""What can be refused before a lineage or a file is made, in one place.
+
+Every check raises ValueError with a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from harness.config import Experiment
+from harness.ledger.connection import present, tracking_uri
+from harness.round import Seed
+
+
+def preflight(experiment: Experiment) -> None:
+    """All checks that need no model and no ledger."""
+    uri = tracking_uri(experiment.ledger["uri"])
+    need_compiler(experiment.ranks)
+    need_folder(experiment.store["root"])
+    need_problems(experiment)
+    if experiment.branch != "main" and experiment.parent is None and not present(uri):
+        raise ValueError(no_branch(experiment.branch))
+    if experiment.parent is not None and not present(uri):
+        raise ValueError(
+            f"lineage.parent is {experiment.parent!r}, but there is no ledger at {uri!r}; run a "
+            "round first"
+        )
+
+
+def no_branch(branch: str) -> str:
+    return f"the branch {branch!r} does not exist yet; say what it forks from with lineage.parent"
+
+
+def need_compiler(ranks: int) -> None:
+    """Without a GPU, several ranks speak through an operation that DeepSpeed compiles."""
+    import torch
+
+    if ranks == 1 or torch.cuda.is_available():
+        return
+    from deepspeed.git_version_info import installed_ops
+
+    compiler = os.environ.get("CXX") or "c++"
+    if not installed_ops.get("deepspeed_shm_comm") and shutil.which(compiler) is None:
+        raise ValueError(
+            f"ranks is {ranks}, for which DeepSpeed compiles its communication with {compiler!r}, "
+            "and that is not on this machine; install g++, or set ranks to 1"
+        )
+
+
+def need_folder(root: str | None) -> None:
+    """The store's own folder, where one is given, can be written to."""
+    if root is None or "://" in root:
+        return
+    try:
+        Path(root).mkdir(parents=True, exist_ok=True)
+        good = os.access(root, os.W_OK)
+    except OSError:
+        good = False
+    if not good:
+        raise ValueError(f"store.root is {root!r}; it must be a folder that can be written to")
+
+
+def need_problems(experiment: Experiment) -> None:
+    """The environment can begin with what the task draws."""
+    seed = Seed("0" * 32)
+    problem = experiment.task.draw(seed)
+    try:
+        experiment.environment.reset(problem, seed)
+    except (KeyError, TypeError) as error:
+        task, environment = type(experiment.task).__name__, type(experiment.environment).__name__
+        raise ValueError(
+            f"the environment {environment} cannot begin with a problem of the task {task} "
+            f"({error}); choose two that belong together, as a file in conf/round does"
+        ) from None
