@@ -1,0 +1,1 @@
+"""Recorded rounds run again: compared stage by stage, exchanged, told apart, driven again."""
