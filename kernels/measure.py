@@ -126,7 +126,7 @@ def report(
                 "provider": name,
                 "shape": shape,
                 "seconds": f"{value:.6f}",
-                "ratio": f"{value / seconds[base]:.3f}",
+                "ratio": f"{value / seconds[base]:.4g}",
                 "memory_mb": f"{held[name]:.1f}" if name in held else "",
                 "repeats": repeats,
                 "peer": (peers or {}).get(name, ""),

@@ -36,7 +36,9 @@ def tanh(x):
     """tanh in float32: near 0 by its series, where the closed form cancels."""
     square = x * x
     series = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315))))
-    return tl.where(tl.abs(x) < 0.1, series, 1 - 2 / (tl.exp(2 * x) + 1))
+    decayed = tl.exp(-2 * tl.abs(x))
+    size = (1 - decayed) / (1 + decayed)
+    return tl.where(tl.abs(x) < 0.1, series, tl.where(x < 0, -size, size))
 
 
 @triton.jit
