@@ -9,8 +9,9 @@ the LM head, and trees without rows skip the model. Prefixes that a group shares
 The report is a function of the inputs: verdicts, tokens, steps and the metrics
 
     loss, grad_norm, policy/kl (k3 of M̃ against the recorded log-probabilities), policy/entropy
-    of M̃, policy/clip_fraction, policy/ratio_max, rollout/mismatch (mean |log π_trainer −
-    log π_rollout|).
+    of M̃, policy/clip_fraction (where the objective has bounds), policy/ratio_max, value/loss and
+    value/explained_variance of the recorded values (where it has a critic's loss),
+    rollout/mismatch (mean |log π_trainer − log π_rollout|).
 
 Ranks each take whole prefix trees, and gradients are summed over them. For every number of ranks and
 every ZeRO stage a state has the same identifier, whoever holds it in whatever parts, and loads to
@@ -156,6 +157,8 @@ class Training:
     """The steps of one update over one Γ."""
 
     def __init__(self, settings: DeepSpeed, engine: Any, G: Lesson) -> None:
+        from harness.update.value import value_rows
+
         self.settings, self.engine, self.G = settings, engine, G
         self.weights_T = settings.objective.weights(G)
         self.live_T = settings.objective.row_mask(G)
@@ -163,10 +166,12 @@ class Training:
         self.temperature = float(G.meta["sampling"]["temperature"]) or 1.0
         self.tokens = self.scored = self.steps = 0
         self.norms: list[float] = []
-        self.loss = 0.0
+        self.loss = self.value_loss = 0.0
+        self.value = value_rows(settings.objective, G, self.weights_T)
         self.clipped: list[np.ndarray] = []
         self.gaps: list[np.ndarray] = []
-        self.ratios: list[float] = [1.0]
+        self.bounded = True
+        """Whether the objective has bounds that can clip."""
         self.old_T, self.correction_T = G.arrays["logprobs"], None
         if settings.objective.scores_old:
             self.old_T, _ = self.score(self.all_T)
@@ -228,6 +233,7 @@ class Training:
             if getattr(settings.objective, "entropy_coef", 0.0):
                 extra["dentropy_T"] = settings.objective.dentropy(self.G) * scale
             self.loss = loss
+            self.told(logp_T, live_T)
         else:
             extra = {"weights_T": self.weights_T * scale, "old_logprobs_T": self.old_T}
             extra["advantages_T"] = self.G.arrays["advantages"]
@@ -236,16 +242,23 @@ class Training:
             if self.correction_T is not None:
                 extra["correction_T"] = self.correction_T
             self.loss = 0.0
+        self.value_loss = 0.0
+        extra |= {n: a * scale if n == "value_weights_T" else a for n, a in self.value.items()}
         todo = self.batches(live_T)
         if not todo:
             return
         kernel = None if two_pass else settings.objective.kernel()
+        critic = None
+        if self.value:
+            from harness.update.value import ValueLoss
+
+            critic = ValueLoss(settings.objective.value_clip, settings.objective.value_detach)
         nothing = {name: np.zeros_like(array) for name, array in extra.items()}
         for i, (batch, counts) in enumerate(todo):
             rows = self.rows(batch, extra if counts else nothing)
             loss, stats = engine.ds(
                 batch, rows, mode="given" if two_pass else "policy", objective=kernel,
-                temperature=self.temperature,
+                temperature=self.temperature, value=critic,
             )  # fmt: skip
             engine.backward(loss, last=i == len(todo) - 1)
             if counts:
@@ -257,15 +270,29 @@ class Training:
 
     def gather(self, batch: Batch, stats: Mapping[str, Any], loss: Any, two_pass: bool) -> None:
         """Keep what the report says of a batch."""
-        logp = stats["logp_T"].float().cpu().numpy()
-        gap = logp - self.G.arrays["logprobs"][batch.row_T]
+        critic = float(stats.get("value_loss", 0.0))
+        self.value_loss += critic
+        if two_pass:
+            return
+        self.loss += float(loss.detach()) - critic
+        # rows that skipped the LM head are told as zeros, and no ratio is 0
+        seen = stats["ratio_T"].float().cpu().numpy() != 0
+        logp = stats["logp_T"].float().cpu().numpy()[seen]
         if self.steps == 0:
-            self.gaps.append(np.abs(gap))
-        if len(gap):
-            self.ratios.append(float(np.exp(np.clip(gap, -20, 20)).max()))
-        if not two_pass:
-            self.loss += float(loss.detach())
-            self.clipped.append(stats["clipped_T"].float().cpu().numpy())
+            self.gaps.append(np.abs(logp - self.G.arrays["logprobs"][batch.row_T[seen]]))
+        self.clipped.append(stats["clipped_T"].float().cpu().numpy()[seen])
+
+    def told(self, logp_T: np.ndarray, live_T: np.ndarray) -> None:
+        """Keep what the report says of rows whose log-probabilities were needed first."""
+        if self.steps == 0:
+            self.gaps.append(np.abs(logp_T - self.G.arrays["logprobs"])[self.all_T])
+        clipped_T = self.settings.objective.clipped(
+            self.G, logp_T, old_logprobs_T=self.old_T, correction_T=self.correction_T
+        )
+        if clipped_T is None:
+            self.bounded = False
+        else:
+            self.clipped.append(clipped_T[live_T])
 
     def score(self, live_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """logp_T and entropy_T of rows under the weights as they are; 0 elsewhere."""
@@ -295,21 +322,28 @@ class Training:
         ratio = np.exp(held)
         clipped, gaps = _joined(self.clipped), _joined(self.gaps)
         own = [self.tokens, self.scored, self.loss, total(clipped), len(clipped), total(gaps),
-               len(gaps)]  # fmt: skip
-        tokens, scored, loss, *sums = map(sum, zip(*self.engine.world.tell(own), strict=True))
+               len(gaps), self.value_loss]  # fmt: skip
+        told = self.engine.world.tell(own)
+        tokens, scored, loss, *sums, value = map(sum, zip(*told, strict=True))
         metrics = {
             # with two passes each rank knows the whole loss
-            "loss": self.loss if self.settings.objective.passes == 2 else loss,
+            "loss": (self.loss if self.settings.objective.passes == 2 else loss) + value,
             "grad_norm": max(self.norms, default=0.0),
             "policy/kl": mean(ratio - 1 - held),
             "policy/entropy": mean(entropy_T[self.all_T]),
             "policy/ratio_max": float(np.max(ratio, initial=1.0)),
-            "policy/clip_fraction": sums[0] / max(sums[1], 1),
             "rollout/mismatch": sums[2] / max(sums[3], 1),
             "update/lr": self.settings.schedule.at(
                 max(self.engine.step_count - 1, 0), self.settings.lr
             ),
         }
+        if self.bounded:
+            metrics["policy/clip_fraction"] = sums[0] / max(sums[1], 1)
+        if self.value:
+            from harness.update.value import explained
+
+            metrics["value/loss"] = value / self.settings.objective.value_coef
+            metrics["value/explained_variance"] = explained(self.G, self.all_T)
         return {
             "steps": self.steps, "tokens": tokens, "tokens_scored": scored,
             "rows": int(self.live_T.sum()), "metrics": metrics,

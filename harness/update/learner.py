@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from harness.kernels.linear_policy import linear_logprobs, linear_policy, linear_policy_given
 from harness.prefix_tree import Batch
+from harness.update.value import ROWS, ValueLoss
 
 STATISTICS = ("logp_T", "clipped_T", "ratio_T")
 
@@ -29,11 +30,12 @@ class Learner(nn.Module):
 
     def forward(
         self, batch: Batch, rows: Mapping[str, Tensor], *, mode: str, objective: Any = None,
-        temperature: float = 1.0,
+        temperature: float = 1.0, value: ValueLoss | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
         """loss (0 when scoring) and statistics of the batch's rows, in their order.
 
         mode: "policy" evaluates the objective, "given" takes dlogp_T, "score" has no gradient.
+        value: the critic's loss, which is added, and told as `value_loss`.
         """
         layer = self.module.get_output_embeddings()
         device = layer.weight.device
@@ -44,6 +46,17 @@ class Learner(nn.Module):
         )  # fmt: skip
         hidden = out.last_hidden_state
         hidden_RH = hidden.reshape(-1, hidden.shape[-1]).index_select(0, put(batch.node_R))
+        loss, stats = self._policy(hidden_RH, layer, rows, mode, objective, temperature)
+        if value is not None:
+            critic = value(self.module.value_head, hidden_RH, rows)
+            loss, stats = loss + critic, {**stats, "value_loss": critic.detach()}
+        return loss, stats
+
+    def _policy(
+        self, hidden_RH: Tensor, layer: Any, rows: Mapping[str, Tensor], mode: str, objective: Any,
+        temperature: float,
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
+        """The LM head's part."""
         if self.head.scale != 1.0:
             hidden_RH = hidden_RH * self.head.scale
         head = {
@@ -62,7 +75,9 @@ class Learner(nn.Module):
                 dentropy_T=rows.get("dentropy_T"), **head,
             )  # fmt: skip
         known = {
-            name: value for name, value in rows.items() if name not in ("targets_T", "threshold_T")
+            name: row
+            for name, row in rows.items()
+            if name not in ("targets_T", "threshold_T", *ROWS)
         }
         return linear_policy(
             hidden_RH, layer.weight, targets_R, objective=objective, stats=STATISTICS,

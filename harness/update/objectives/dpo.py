@@ -89,6 +89,9 @@ class DPO:
         """Zeros: no entropy term."""
         return np.zeros(len(lesson.advantages_T), np.float32)
 
+    def clipped(self, lesson: Lesson, logp_T: np.ndarray, **given: np.ndarray | None) -> None:
+        """None: nothing bounds this loss."""
+
     def coefficients(
         self,
         lesson: Lesson,

@@ -86,6 +86,33 @@ class GSPO(Terms):
         # the terms beside the ratio's loss are those of a lesson without credit
         silent = lesson.replace({}, advantages=np.zeros_like(lesson.advantages_T))
         others_T, others = super().coefficients(silent, logp_T, **given)
+        slope_B, loss, _ = self._sequences(lesson, logp_T, **given)
+        used_T = self.weights(lesson) != 0
+        dlogp_T = np.where(used_T, slope_B[episode_of(lesson)], 0.0) + others_T
+        return dlogp_T.astype(np.float32), loss + others
+
+    def clipped(
+        self,
+        lesson: Lesson,
+        logp_T: np.ndarray,
+        *,
+        old_logprobs_T: np.ndarray | None = None,
+        correction_T: np.ndarray | None = None,
+    ) -> np.ndarray | None:
+        given = {"old_logprobs_T": old_logprobs_T, "correction_T": correction_T}
+        if self.form == "token":
+            return super().clipped(lesson, logp_T, **given)
+        _, _, held_B = self._sequences(lesson, logp_T, **given)
+        return (self.weights(lesson) != 0) & held_B[episode_of(lesson)]
+
+    def _sequences(
+        self,
+        lesson: Lesson,
+        logp_T: np.ndarray,
+        old_logprobs_T: np.ndarray | None,
+        correction_T: np.ndarray | None,
+    ) -> tuple[np.ndarray, float, np.ndarray]:
+        """Per episode the slope of a token's logπ, and whether a bound holds; and the loss."""
         old_T = lesson.arrays["logprobs"] if old_logprobs_T is None else old_logprobs_T
         w_T = self.weights(lesson).astype(np.float64)
         if correction_T is not None:
@@ -108,5 +135,4 @@ class GSPO(Terms):
         )
         live_B = (free_B >= held_B) & (np.abs(log_s_B) < CLAMP)
         slope_B = np.where(live_B, free_B / counts_B, 0.0)
-        dlogp_T = np.where(used_T, slope_B[episode_T], 0.0) + others_T
-        return dlogp_T.astype(np.float32), float(np.maximum(free_B, held_B).sum()) + others
+        return slope_B, float(np.maximum(free_B, held_B).sum()), held_B > free_B

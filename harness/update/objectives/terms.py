@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -57,6 +57,8 @@ class Terms:
     """Weight of the critic's loss, for lessons with values and returns."""
     value_clip: float | None = 0.2
     """How far a value may move from the recorded one before its loss stops; null: anywhere."""
+    value_detach: bool = field(default=False, metadata={"identity": "unless default"})
+    """Whether the critic's loss teaches its head alone, and not the body."""
 
     def __post_init__(self) -> None:
         check_aggregation(self.aggregation, self.length)
@@ -100,9 +102,9 @@ class Terms:
         return w_T.astype(np.float32)
 
     def row_mask(self, lesson: Lesson) -> np.ndarray:
-        """Rows with any coefficient other than 0: the others may skip the LM head."""
+        """Rows with any coefficient other than 0: the others may skip the model."""
         live_T = lesson.advantages_T != 0
-        if self.kl_coef != 0 or self.entropy_coef != 0:
+        if self.kl_coef != 0 or self.entropy_coef != 0 or self.value_coef != 0:
             live_T = np.ones_like(live_T)
         return live_T & (self.weights(lesson) != 0)
 
@@ -124,6 +126,10 @@ class Terms:
                 f"kl_coef is {self.kl_coef}, but no reference log-probabilities were recorded; "
                 "set a reference in the rollout, or kl_coef to 0"
             )
+        if self.value_coef != 0 and not {"values", "returns"} <= lesson.arrays.keys():
+            raise ValueError(
+                "a value loss needs a credit that records values and returns, such as gae"
+            )
 
     def dentropy(self, lesson: Lesson) -> np.ndarray:
         """Derivative of the loss by each row's entropy, float32; for two passes."""
@@ -141,6 +147,33 @@ class Terms:
 
         `old_logprobs_T` stands in for the recorded ones where the trainer scored its own.
         """
+        import torch
+
+        logp, terms = self._terms(lesson, logp_T, old_logprobs_T, correction_T)
+        loss = terms.loss.sum()
+        (dlogp,) = torch.autograd.grad(loss, logp)
+        return dlogp.numpy().astype(np.float32), float(loss.detach())
+
+    def clipped(
+        self,
+        lesson: Lesson,
+        logp_T: np.ndarray,
+        *,
+        old_logprobs_T: np.ndarray | None = None,
+        correction_T: np.ndarray | None = None,
+    ) -> np.ndarray | None:
+        """clipped_T bool: where a bound cut the gradient; None for an objective without bounds."""
+        _, terms = self._terms(lesson, logp_T, old_logprobs_T, correction_T)
+        return np.asarray(terms.clipped.numpy() != 0)
+
+    def _terms(
+        self,
+        lesson: Lesson,
+        logp_T: np.ndarray,
+        old_logprobs_T: np.ndarray | None,
+        correction_T: np.ndarray | None,
+    ) -> tuple[Any, Any]:
+        """The log-probabilities as a leaf, and each row's terms, in float64."""
         import torch
 
         from harness.kernels.policy_rows.reference import Rows, token_loss
@@ -164,9 +197,7 @@ class Terms:
         )
         objective = dataclasses.replace(self.kernel(), entropy_coef=0.0)
         rows.check(objective)
-        loss = token_loss(logp, None, rows, objective).loss.sum()
-        (dlogp,) = torch.autograd.grad(loss, logp)
-        return dlogp.numpy().astype(np.float32), float(loss.detach())
+        return logp, token_loss(logp, None, rows, objective)
 
     def sequence_log_ratio(
         self, lesson: Lesson, logp_T: np.ndarray, old_T: np.ndarray
@@ -176,10 +207,7 @@ class Terms:
 
     def value_coefficients(self, lesson: Lesson, values_T: np.ndarray) -> tuple[np.ndarray, float]:
         """dvalues_T float32 and the critic's loss, value_coef inside."""
-        if not {"values", "returns"} <= lesson.arrays.keys():
-            raise ValueError(
-                "a value loss needs a credit that records values and returns, such as gae"
-            )
+        self.check(lesson)
         w_T = self.value_coef * self.weights(lesson).astype(np.float64)
         old_T = lesson.arrays["values"].astype(np.float64)
         returns_T, v_T = lesson.arrays["returns"].astype(np.float64), values_T.astype(np.float64)
