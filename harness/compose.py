@@ -31,7 +31,7 @@ def rounds(argv: Sequence[str], refuse: Callable[[BaseException], int]) -> int:
     # errors come to us, not to Hydra's own printer
     os.environ["HYDRA_FULL_ERROR"] = "1"
     options, words = parted(argv)
-    jobs = Jobs(refuse)
+    jobs = Jobs(refuse, argv)
     run = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs)
     # DeepSpeed's keys are its own: any may be given, known to our schema or not
     given = [f"++{word}" if word.startswith("update.deepspeed.") else word for word in words]
@@ -55,8 +55,8 @@ def rounds(argv: Sequence[str], refuse: Callable[[BaseException], int]) -> int:
 class Jobs:
     """Runs every job that Hydra composes; one that fails does not stop the others."""
 
-    def __init__(self, refuse: Callable[[BaseException], int]) -> None:
-        self.refuse = refuse
+    def __init__(self, refuse: Callable[[BaseException], int], words: Sequence[str]) -> None:
+        self.refuse, self.words = refuse, words
         self.codes: list[tuple[str, int]] = []
 
     def __call__(self, cfg: Any) -> int:
@@ -66,7 +66,8 @@ class Jobs:
         swept = own.mode is not None and own.mode.name == "MULTIRUN"
         arm = " ".join(own.overrides.task) if swept else ""
         try:
-            code = self.lineage(cfg, str(own.runtime.choices.get("round") or "round"), arm)
+            words = list(own.overrides.task) if swept else self.words
+            code = self.lineage(cfg, str(own.runtime.choices.get("round") or "round"), arm, words)
         except Exception as error:
             # a fault of ours shows where it happened; in a sweep the other arms still run
             code = self.refuse(error)
@@ -78,7 +79,7 @@ class Jobs:
         self.codes.append((arm, code))
         return code
 
-    def lineage(self, cfg: Any, name: str, arm: str) -> int:
+    def lineage(self, cfg: Any, name: str, arm: str, words: Sequence[str]) -> int:
         from omegaconf import OmegaConf
 
         if arm:
@@ -93,7 +94,7 @@ class Jobs:
         experiment = config.build({str(key): value for key, value in container.items()}, name)
         from harness import runner
 
-        return runner.run(experiment)
+        return runner.run(experiment, words)
 
     def close(self) -> int:
         """Say how a sweep went; the worst exit code."""
@@ -162,8 +163,12 @@ def check_word(word: str) -> None:
 def closest(word: str, options: Iterable[str]) -> str:
     """A question with the options that a word may have meant; empty if there are none."""
     leaf = word.rpartition(".")[2]
-    ratio = lambda text: difflib.SequenceMatcher(None, leaf, text.rpartition(".")[2]).ratio()  # noqa: E731
-    near = sorted((option for option in options if ratio(option) > 0.7), key=ratio, reverse=True)
+    likeness = {
+        option: difflib.SequenceMatcher(None, leaf, option.rpartition(".")[2]).ratio()
+        for option in options
+    }
+    best = max(likeness.values(), default=0.0)
+    near = sorted(o for o in likeness if likeness[o] > max(0.7, best - 0.1))
     return f"did you mean {' or '.join(near[:3])}?" if near else ""
 
 

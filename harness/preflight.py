@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from harness.config import Experiment
 from harness.ledger.connection import present, tracking_uri
@@ -17,7 +18,7 @@ from harness.round import Seed
 def preflight(experiment: Experiment) -> None:
     """All checks that need no model and no ledger."""
     uri = tracking_uri(experiment.ledger["uri"])
-    need_compiler(experiment.ranks)
+    need_compiler(experiment.maps.U)
     need_folder(experiment.store["root"])
     need_problems(experiment)
     if experiment.branch != "main" and experiment.parent is None and not present(uri):
@@ -33,20 +34,19 @@ def no_branch(branch: str) -> str:
     return f"the branch {branch!r} does not exist yet; say what it forks from with lineage.parent"
 
 
-def need_compiler(ranks: int) -> None:
-    """Without a GPU, several ranks speak through an operation that DeepSpeed compiles."""
-    import torch
-
-    if ranks == 1 or torch.cuda.is_available():
-        return
-    from deepspeed.git_version_info import installed_ops
-
+def need_compiler(update: Any) -> None:
+    """What DeepSpeed compiles as it starts can be compiled. Ranks speak through gloo or NCCL, which
+    need nothing; offloading to a disk does."""
+    zero = getattr(update, "deepspeed", {}).get("zero_optimization", {})
     compiler = os.environ.get("CXX") or "c++"
-    if not installed_ops.get("deepspeed_shm_comm") and shutil.which(compiler) is None:
-        raise ValueError(
-            f"ranks is {ranks}, for which DeepSpeed compiles its communication with {compiler!r}, "
-            "and that is not on this machine; install g++, or set ranks to 1"
-        )
+    for part in ("offload_optimizer", "offload_param"):
+        device = (zero.get(part) or {}).get("device")
+        if device == "nvme" and shutil.which(compiler) is None:
+            raise ValueError(
+                f"update.deepspeed.zero_optimization.{part}.device is nvme, for which DeepSpeed "
+                f"compiles its input and output with {compiler!r}, and that is not on this machine; "
+                "install g++, or use cpu"
+            )
 
 
 def need_folder(root: str | None) -> None:

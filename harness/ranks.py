@@ -1,8 +1,8 @@
 """Ranks: started on this host, or joined where something else has started them.
 
-`ranks=N` alone starts N processes of this same command under torch's elastic launcher (what `torchrun`
-runs). Under `torchrun`, `deepspeed` or Slurm's `srun` the processes are there already: they join, and
-`ranks` may be left out. Rank 0 runs the rounds; the others `follow`.
+`ranks=N` alone starts N processes of this same command under torch's elastic launcher (what
+`torchrun` runs). Under `torchrun`, `deepspeed` or Slurm's `srun` the processes are there already:
+they join, and `ranks` may be left out. Rank 0 runs the rounds; the others `follow`.
 
 A rank that dies takes the round with it: its connections close, every rank that waits for it fails,
 rank 0 marks the attempt as failed with what it has cost, and the launcher says what the first rank
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.round import Seed, State
 from harness.world import ALONE, World, unpacked
@@ -75,7 +75,7 @@ def first_host(hosts: str) -> str:
 
 
 def count(asked: int | None) -> int:
-    """How many ranks a round runs on. Raises ValueError where others were started than asked for."""
+    """How many ranks a round runs on. Raises ValueError where it is not what was started."""
     there = started()
     if asked is None:
         return there or 1
@@ -164,7 +164,8 @@ def verdict(faults: Path, failures: Mapping[int, Any]) -> tuple[str, int]:
             return f"rank {rank} was killed ({name}), and the round with it", 1
     for fault in told:
         return f"rank {fault['rank']}: {fault['text']}", 1
-    rank, code = min(silent.items())
+    # one that was told to end is no cause
+    rank, code = min(silent.items(), key=lambda item: (item[1] == -signal.SIGTERM, item))
     return f"rank {rank} ended with exit code {code}", 1
 
 
@@ -203,13 +204,17 @@ def follow(experiment: Experiment, world: World) -> int:
     model = experiment.model.initial()
     held = Known(model, Resident(world=world))
     inference = experiment.inference.bind(load_tokenizer(model))
-    R = dataclasses.replace(experiment.maps.R, world=world)
-    U = dataclasses.replace(experiment.maps.U, resident=held.resident)
+    maps: Any = experiment.maps
+    R = dataclasses.replace(maps.R, world=world)
+    U = dataclasses.replace(maps.U, resident=held.resident)
     while True:
         call = world.hear(held.find, held.made)
         seed = Seed(call.words.get("seed", ""))
         if call.duty == "R":
             policy = held.resident.policy(call.artifacts[0], inference)
+            for reference in call.artifacts[1:]:
+                if R.reference.scorer is None:
+                    R = with_reference(R, reference, inference)
             mine = R
             for reference in call.artifacts[1:]:
                 mine = with_reference(R, reference, inference)
@@ -257,7 +262,8 @@ class Known:
         from harness.forms import Artifact
         from harness.policies.model import Model
 
-        made = Model(kind, meta, tensors, files) if kind == "model" else Artifact(kind, meta, tensors)
+        model = kind == "model"
+        made = Model(kind, meta, tensors, files) if model else Artifact(kind, meta, tensors)
         self.initial[kind, made.id] = made
         return made
 
@@ -278,6 +284,17 @@ def peaks(world: World) -> int:
 
 
 @contextmanager
+def sharing(world: World) -> Iterator[None]:
+    """An error of one rank of several ends that rank, which ends the others."""
+    try:
+        yield
+    except Exception as error:
+        if world.size == 1:
+            raise
+        fail(error, world)
+
+
+@contextmanager
 def failing() -> Iterator[None]:
     """SIGTERM, which a launcher sends as another rank has died, as an exception of this one."""
 
@@ -293,12 +310,14 @@ def failing() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def fail(error: BaseException, world: World) -> int:
+def fail(error: BaseException, world: World) -> NoReturn:
     """Say why this rank failed, and end the process: nothing of it may keep the others waiting."""
     text = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     text = " ".join(text.split())[:1000]
     code = 2 if isinstance(error, ValueError | OSError) else 1
-    fault = {"rank": world.rank, "text": text, "code": code, "lost": lost(error), "time": time.time()}
+    fault = {
+        "rank": world.rank, "text": text, "code": code, "lost": lost(error), "time": time.time(),
+    }  # fmt: skip
     if (folder := os.environ.get(FAULTS)) is not None:
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
             file.write(json.dumps(fault))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import resource
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from harness import budget, identity, pages
+from harness import budget, identity, pages, ranks
+from harness.bound import reference_model, with_reference
 from harness.changes import changes
 from harness.config import Experiment, build
 from harness.console import View
@@ -37,19 +37,32 @@ from harness.preflight import no_branch, preflight
 from harness.round import Decision, Maps, Record, Seed, State, execute
 from harness.store import Store
 from harness.update.engine import initial_optimizer
+from harness.world import ALONE, World
 
 T = TypeVar("T")
 CHECKPOINT_SECONDS = 0.5
 """An attempt notes what it has spent when this long has passed since its last note."""
 
 
-def run(experiment: Experiment) -> int:
+def run(experiment: Experiment, words: Sequence[str] = ()) -> int:
     """Run the rounds that a lineage still lacks; the exit code."""
-    began = time.monotonic()
     preflight(experiment)
+    if experiment.ranks > 1 and ranks.started() is None:
+        threads = max(experiment.inference.threads, experiment.maps.U.threads)  # type: ignore[attr-defined]
+        return ranks.start(words, experiment.ranks, threads)
+    world = ranks.join(experiment.ranks)
+    with ranks.sharing(world):
+        code = rounds(experiment, world) if world.leads else ranks.follow(experiment, world)
+        world.call("end")
+    return code
+
+
+def rounds(experiment: Experiment, world: World) -> int:
+    """What the rank that leads does."""
+    began = time.monotonic()
     model = experiment.model.initial()
     ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
-    session = Session.open(experiment, ledger, model)
+    session = Session.open(experiment, ledger, model, world)
     head = session.start()
     if head.n + 1 >= experiment.rounds:
         print(
@@ -61,7 +74,8 @@ def run(experiment: Experiment) -> int:
     spent = spent_by(head)
     view = View(session.lineage.name, experiment.branch, experiment.rounds, head.n + 1, spent)
     stopped = ""
-    with view, terminable():
+    ends = terminable() if world.size == 1 else ranks.failing()
+    with view, ends, session.lineage.running():
         if head.n >= 0:
             view.say(f"going on after round {head.n} ({head.identity[7:19]})")
             for line in session.changes(head):
@@ -94,14 +108,29 @@ class Stages:
 
     view: View
     attempt: Attempt
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Results that are already known, by map: they are taken, and cost what taking them costs."""
     seconds: dict[str, float] = field(default_factory=dict)
     noted: float = field(default_factory=time.monotonic)
     sampled: int = 0
+    peak: Callable[[], int] = ranks.peak
+    """The most memory so far, of all ranks."""
+
+    def count(self, tokens: int) -> None:
+        """Told how many tokens have been sampled on this rank."""
+        self.sampled += tokens
+        self.view.sampled(tokens)
 
     def __call__(self, name: str, thunk: Callable[[], T]) -> T:
         self.view.phase(name)
         began = time.monotonic()
-        value = thunk()
+        try:
+            value = self.given[name] if name in self.given else thunk()
+        except Exception:
+            # what failed has cost its time, and what it had sampled
+            self.seconds[f"seconds/{name}"] = time.monotonic() - began
+            self.attempt.checkpoint(name, self.spent())
+            raise
         now = time.monotonic()
         self.seconds[f"seconds/{name}"] = now - began
         if name == "R":
@@ -115,10 +144,8 @@ class Stages:
         return {"seconds/total": sum(self.seconds.values()), "tokens/sampled": self.sampled}
 
     def readings(self) -> Mapping[str, float]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        scale = 1 if sys.platform == "darwin" else 1024
         total = sum(self.seconds.values())
-        return {**self.seconds, "seconds/total": total, "memory/peak_bytes": float(peak * scale)}
+        return {**self.seconds, "seconds/total": total, "memory/peak_bytes": float(self.peak())}
 
 
 @dataclass
@@ -140,17 +167,20 @@ class Session:
 
     @classmethod
     def open(
-        cls, experiment: Experiment, ledger: Ledger, model: Model | None = None
+        cls, experiment: Experiment, ledger: Ledger, model: Model | None = None,
+        world: World = ALONE,
     ) -> Session:  # fmt: skip
         """Find or begin the lineage, and bind the maps to one module in memory."""
         store = Store(experiment.store["root"] or ledger.content_root)
         model = model or experiment.model.initial()
         initial = State(model, initial_optimizer(model))
-        resident = Resident()
+        resident = Resident(world=world)
         tokenizer = load_tokenizer(model)
+        R, U = experiment.maps.R, experiment.maps.U
         maps = dataclasses.replace(
-            experiment.maps, U=dataclasses.replace(experiment.maps.U, resident=resident)
-        )
+            experiment.maps, U=dataclasses.replace(U, resident=resident),
+            R=R if world.size == 1 else dataclasses.replace(R, world=world),
+        )  # fmt: skip
         exact = genesis_of(experiment, maps, initial)
         if experiment.parent is not None:
             lineage, _ = address.record(ledger, experiment.parent)
@@ -167,9 +197,16 @@ class Session:
             }
             lineage = ledger.begin(experiment.lineage, exact, sealed, tags=tags)
         check_genesis(lineage, exact)
+        inference = experiment.inference.bind(tokenizer)
+        if getattr(maps.R, "reference", None) is not None:
+            reference = reference_model(
+                maps.R.reference.source, model, lambda name: store.get(Model, name, check=True)
+            )
+            store.put(reference)
+            maps = dataclasses.replace(maps, R=with_reference(maps.R, reference, inference))
         return cls(
             experiment, ledger, lineage, store, int(experiment.store["snapshot_every"]), initial,
-            maps, experiment.inference.bind(tokenizer), resident, tokenizer,
+            maps, inference, resident, tokenizer,
         )  # fmt: skip
 
     def start(self) -> Entry:
@@ -290,13 +327,20 @@ class Session:
         bounds = budget.bounds(self.experiment)
         return budget.overdrawn(limits, spent, self.largest, bounds, head.n + 1)
 
-    def advance(self, head: Entry, state: State, view: View) -> tuple[Entry, State]:
-        """One round after a head: the new head and its state."""
+    def advance(
+        self, head: Entry, state: State, view: View, *,
+        given: Mapping[str, Any] | None = None, note: Mapping[str, Any] | None = None,
+    ) -> tuple[Entry, State]:  # fmt: skip
+        """One round after a head: the new head and its state.
+
+        given: results of maps that are known already; note: what goes under the seal beside.
+        """
         n, e = head.n + 1, self.experiment
         with self.lineage.attempt(head, e.branch) as attempt:
-            stages = Stages(view, attempt)
+            peak = partial(ranks.peaks, self.resident.world)
+            stages = Stages(view, attempt, given or {}, peak=peak)
             maps = dataclasses.replace(
-                self.maps, R=dataclasses.replace(self.maps.R, progress=view.sampled)
+                self.maps, R=dataclasses.replace(self.maps.R, progress=stages.count)
             )
             record = execute(
                 state, n, task=e.task, environment=e.environment, inference=self.inference,
@@ -307,7 +351,7 @@ class Session:
             began = time.monotonic()
             attempt.checkpoint("A", stages.spent())
             self._keep_evidence(record, n)
-            sealed = self._sealed(record, stages)
+            sealed = self._sealed(record, stages) | dict(note or {})
             artifacts = pages.of(record, decode=self._decode, name=self.lineage.name)
             artifacts["config.yaml"] = self._config
             entry = self.lineage.append(

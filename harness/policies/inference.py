@@ -7,7 +7,7 @@ canonical document of all of it, and is half of the stamp ν = (a, ι).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -51,10 +51,12 @@ class Inference:
     """Prompts prefilled together."""
     deterministic: bool = True
     """Torch's deterministic algorithms."""
+    ranks: int = field(default=1, metadata={"identity": "unless default"})
+    """Over which the problems of a batch are spread."""
 
     def __post_init__(self) -> None:
         positive = ("max_turn_tokens", "max_turns", "max_episode_tokens", "context", "threads",
-                    "prefill_rows")  # fmt: skip
+                    "prefill_rows", "ranks")  # fmt: skip
         checks = [(self.temperature >= 0, "temperature", "0 (greedy) or more"),
                   (self.top_k >= 0, "top_k", "0 (off) or more"),
                   (0 < self.top_p <= 1, "top_p", "in (0, 1]"),
