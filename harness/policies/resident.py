@@ -106,23 +106,27 @@ class Resident:
 
     def load(self, model: Any) -> Any:
         """The module with this model's weights."""
-        # a module whose parameters are shared out cannot be written from outside
-        shared_out = self.whole is not nullcontext and self.current != model.id
+        # a module that an engine trains has its hooks, and may have its parameters shared out
+        taken = bool(self.caches) and self.current != model.id
         other = self.architecture != model.meta["architecture"]
-        if self.module is None or other or shared_out:
-            self.caches.clear()
+        if self.module is None or other or taken:
             own = {name: tensor.clone() for name, tensor in model.tensors.items()}
+            self.drop()
             self.module = build_module(model.with_tensors(own))
             self.architecture, self.current = model.meta["architecture"], model.id
-            self.whole = nullcontext
         elif self.current != model.id:
-            self.caches.clear()
-            with torch.no_grad(), self.whole():
+            with torch.no_grad():
                 places = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
                 for name, tensor in model.tensors.items():
                     places[name].copy_(tensor)
             self.current = model.id
         return self.module
+
+    def drop(self) -> None:
+        """Hold nothing: the next model gets a module of its own."""
+        self.caches.clear()
+        self.module = self.current = self.architecture = None
+        self.whole = nullcontext
 
     def head(self) -> Head:
         """The LM head of the module in memory."""

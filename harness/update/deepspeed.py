@@ -37,8 +37,8 @@ from harness.update.schedule import Schedule
 
 OWNED = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-    "optimizer", "scheduler", "fp16", "steps_per_print", "checkpoint", "data_efficiency",
-    "curriculum_learning",
+    "optimizer", "scheduler", "fp16", "bf16", "amp", "gradient_clipping", "steps_per_print",
+    "zero_allow_untested_optimizer", "checkpoint", "data_efficiency", "curriculum_learning",
 )  # fmt: skip
 """DeepSpeed keys that the harness owns."""
 STATEFUL = ("progressive_layer_drop", "eigenvalue", "quantize_training", "compression_training")
@@ -123,7 +123,7 @@ class DeepSpeed:
                 f"ranks={self.ranks}"
             )
         world.call("U", artifacts=(state.model, state.optimizer), value=G, seed=seed.hex)
-        engine = self._engine(state)
+        engine, state = self._engine(state)
         engine.load(state)
         engine.save()
         run = Training(self, engine, G)
@@ -139,18 +139,22 @@ class DeepSpeed:
         engine.restore()
         return Proposal(Decision.REJECT, proposed, report)
 
-    def _engine(self, state: State) -> Any:
+    def _engine(self, state: State) -> tuple[Any, State]:
+        """The engine of these settings, and the state as something that it can load."""
         from harness.identity import canonical, digest, settings
-        from harness.update.engine import Engine
+        from harness.update.engine import Engine, copied
 
         model: Any = state.model
         key = "engine " + digest("engine", canonical([settings(self), model.meta["architecture"]]))
         if key not in self.resident.caches:
-            self.resident.load(model)
-            self.resident.caches.clear()
+            if self.resident.caches:
+                # the engine before this one goes, and the module with its hooks
+                state = copied(state)
+                self.resident.drop()
+            self.resident.load(state.model)
             head = self.resident.head()
             self.resident.caches[key] = Engine(self.resident, model, head, self)
-        return self.resident.caches[key]
+        return self.resident.caches[key], state
 
 
 class Training:

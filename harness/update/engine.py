@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,9 +46,30 @@ class Held:
         """Views of the engine's buffers: read them before the next update. KeyError afterwards."""
         return self.engine.tensors(self.kind, self.key)
 
-    def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Copied:
         """An artifact of the same metadata with tensors of its own."""
-        return Artifact(self.kind, self.meta, dict(tensors))
+        return Copied(self.kind, self.meta, dict(tensors), self.files)
+
+
+@dataclass(frozen=True)
+class Copied(Artifact):
+    """What an engine held, in tensors of its own."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Copied:
+        return replace(self, tensors=dict(tensors))
+
+
+def copied(state: State) -> State:
+    """The same state in tensors that outlive the engine that holds it."""
+
+    def own(artifact: Any) -> Any:
+        if not isinstance(artifact, Held):
+            return artifact
+        return artifact.with_tensors({n: t.clone() for n, t in artifact.tensors.items()})
+
+    return State(own(state.model), own(state.optimizer))
 
 
 def initial_optimizer(model: Any) -> Artifact:
@@ -158,10 +179,10 @@ class Engine:
         if self.gathered:
             yield
             return
-        from deepspeed.zero import GatheredParameters
+        import deepspeed
 
         hooks = self.ds.optimizer.parameter_offload
-        with GatheredParameters(list(self.module.parameters())):
+        with deepspeed.zero.GatheredParameters(list(self.module.parameters())):
             # the hooks would free a parameter after the first module that used it
             for hook in [*hooks.forward_hooks, *hooks.backward_hooks]:
                 hook.remove()
@@ -274,7 +295,9 @@ class Engine:
 
         Whole ones on rank 0: the others are called to give their parts.
         """
-        if key not in (self.current, self.saved):
+        gone = self not in self.resident.caches.values()
+        moved = key == self.current and self.resident.current != key[0]
+        if key not in (self.current, self.saved) or gone or moved:
             raise KeyError(f"the engine no longer holds the state {key[0]}; read it from the store")
         parts = self._content(kind)
         if key != self.current:
