@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.agreement import check_agreement
 from harness.identity import canonical, digest, settings
 from harness.ranks import count
 from harness.round import Maps
@@ -71,6 +72,7 @@ def build(container: Mapping[str, Any], name: str) -> Experiment:
     check_sampling(made["inference"])
     check_budget(budget, made["accounting"])
     check_parts(made)
+    check_agreement(made["model"], made["rollout"], made["credit"], made["update"].objective)
     exact = {group: settings(thing) for group, thing in made.items()} | {"law": settings(law)}
     arm = digest("arm", canonical(exact)).removeprefix("sha256:")[:16]
     for group in ("inference", "update"):

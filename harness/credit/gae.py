@@ -58,6 +58,10 @@ class GAE:
     """Advantages from recorded values."""
 
     version: ClassVar[str] = "1"
+    needs: ClassVar[tuple[str, ...]] = ("values",)
+    """What it reads of Z that not every rollout records."""
+    gives: ClassVar[tuple[str, ...]] = ("values", "returns")
+    """What its lessons have besides advantages."""
     gamma: float = 1.0
     lam: float = 1.0
     observations: str = "skip"

@@ -58,6 +58,26 @@ class KLInReward:
         if not (self.coef > 0 and math.isfinite(self.coef)):
             raise ValueError(f"coef is {self.coef}; it is a finite number above 0")
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it and the inner credit read of Z that not every rollout records."""
+        return ("ref_logprobs", *getattr(self.inner, "needs", ()))
+
+    @property
+    def gives(self) -> tuple[str, ...]:
+        """What the inner credit's lessons have besides advantages."""
+        return tuple(getattr(self.inner, "gives", ()))
+
+    @property
+    def use(self) -> str:
+        """What the inner credit's lessons are for."""
+        return str(getattr(self.inner, "use", "policy"))
+
+    @property
+    def observations(self) -> str | None:
+        """The inner credit's convention, where it has one."""
+        return getattr(self.inner, "observations", None)
+
     def check(self, attempts: int) -> None:
         inner: Any = self.inner
         if hasattr(inner, "check"):

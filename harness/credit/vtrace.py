@@ -33,6 +33,10 @@ class VTrace:
     """Truncated importance weights on recorded values."""
 
     version: ClassVar[str] = "1"
+    needs: ClassVar[tuple[str, ...]] = ("values",)
+    """What it reads of Z that not every rollout records."""
+    gives: ClassVar[tuple[str, ...]] = ("values", "returns")
+    """What its lessons have besides advantages."""
     gamma: float = 1.0
     lam: float = 1.0
     rho_bar: float = 1.0

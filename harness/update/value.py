@@ -32,7 +32,8 @@ class ValueLoss:
     def __call__(self, head: Any, hidden_RH: Tensor, rows: Mapping[str, Tensor]) -> Tensor:
         """The loss of the values that `head` gives hidden states."""
         values_R = head(hidden_RH.detach() if self.detach else hidden_RH)[:, 0].float()
-        return value_loss(values_R, *(rows[name] for name in ROWS), self.clip)
+        old_R, returns_R, weights_R = (rows[name] for name in ROWS)
+        return value_loss(values_R, old_R, returns_R, weights_R, self.clip)
 
 
 def value_loss(

@@ -42,6 +42,11 @@ class DPO:
     reference: str = "behaviour"
     """behaviour | recorded"""
 
+    @property
+    def needs(self) -> dict[str, str]:
+        """What it reads of a lesson that not every one has, and which setting asks for it."""
+        return {"ref_logprobs": "reference=recorded"} if self.reference == "recorded" else {}
+
     def __post_init__(self) -> None:
         if not 0 < self.beta < float("inf"):
             raise ValueError(f"beta is {self.beta}; it is a finite number above 0")

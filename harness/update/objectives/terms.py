@@ -78,6 +78,14 @@ class Terms:
             )
 
     @property
+    def needs(self) -> dict[str, str]:
+        """What it reads of a lesson that not every one has, and which setting asks for it."""
+        asked = {} if self.kl_coef == 0 else {"ref_logprobs": f"kl_coef={self.kl_coef}"}
+        if self.value_coef != 0:
+            asked |= dict.fromkeys(("values", "returns"), f"value_coef={self.value_coef}")
+        return asked
+
+    @property
     def scores_old(self) -> bool:
         """Whether the trainer's log-probabilities at the starting state are needed: they are the
         old ones then, and the rollout's only enter the correction."""
