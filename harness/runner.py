@@ -1,22 +1,17 @@
 """A lineage, from its genesis or its head on: execute, seal, append, and show what came of it.
 
-The ledger alone says where a lineage stands. A state that is not in the store is computed again from
-the nearest stored ancestor by U over the recorded Γ's, and every identifier is checked; that is only
-relied on where an executed re-run on this platform gave the same identifiers.
+The ledger alone says where a lineage stands.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from harness import budget, identity, pages, ranks
 from harness.bound import reference_model, with_reference
@@ -24,18 +19,20 @@ from harness.changes import changes
 from harness.config import Experiment, build
 from harness.console import View
 from harness.fingerprint import archive, fingerprint, flags, machine
-from harness.forms import Stop
+from harness.genesis import check_genesis, genesis_of
 from harness.ledger import address
-from harness.ledger import record as records
-from harness.ledger.attempt import Attempt, terminable
+from harness.ledger.attempt import terminable
 from harness.ledger.entry import Entry
 from harness.ledger.ledger import Ledger
 from harness.ledger.lineage import Lineage
 from harness.policies.model import Model, load_tokenizer
 from harness.policies.resident import Resident
 from harness.preflight import no_branch, preflight
-from harness.round import Decision, Maps, Record, Seed, State, execute
+from harness.round import Decision, Maps, Record, State, execute
+from harness.stages import Stages
+from harness.states import States
 from harness.store import Store
+from harness.summary import shown, summary_of
 from harness.update.engine import initial_optimizer
 from harness.world import ALONE, World
 
@@ -84,7 +81,7 @@ def rounds(experiment: Experiment, world: World) -> int:
             if (stopped := session.overdrawn(head)) != "":
                 break
             head, state = session.advance(head, state, view)
-        session.keep(state)
+        session.states.keep(state)
     session.summary(view, head, time.monotonic() - began, stopped)
     return 0
 
@@ -100,52 +97,6 @@ def reopen(ledger: Ledger, lineage: Lineage, entry: Entry) -> Session:
     document = dict(at.document.sealed["config"])
     document["lineage"] = {**document["lineage"], "name": lineage.name, "parent": None}
     return Session.open(build(document, lineage.name), ledger)
-
-
-@dataclass
-class Stages:
-    """Measures every map, shows it, and notes what an attempt has spent."""
-
-    view: View
-    attempt: Attempt
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Results that are already known, by map: they are taken, and cost what taking them costs."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    noted: float = field(default_factory=time.monotonic)
-    sampled: int = 0
-    peak: Callable[[], int] = ranks.peak
-    """The most memory so far, of all ranks."""
-
-    def count(self, tokens: int) -> None:
-        """Told how many tokens have been sampled on this rank."""
-        self.sampled += tokens
-        self.view.sampled(tokens)
-
-    def __call__(self, name: str, thunk: Callable[[], T]) -> T:
-        self.view.phase(name)
-        began = time.monotonic()
-        try:
-            value = self.given[name] if name in self.given else thunk()
-        except Exception:
-            # what failed has cost its time, and what it had sampled
-            self.seconds[f"seconds/{name}"] = time.monotonic() - began
-            self.attempt.checkpoint(name, self.spent())
-            raise
-        now = time.monotonic()
-        self.seconds[f"seconds/{name}"] = now - began
-        if name == "R":
-            self.sampled = int(value.is_action_T.sum())  # type: ignore[attr-defined]
-        if now - self.noted > CHECKPOINT_SECONDS:
-            self.attempt.checkpoint(name, self.spent())
-            self.noted = now
-        return value
-
-    def spent(self) -> dict[str, float]:
-        return {"seconds/total": sum(self.seconds.values()), "tokens/sampled": self.sampled}
-
-    def readings(self) -> Mapping[str, float]:
-        total = sum(self.seconds.values())
-        return {**self.seconds, "seconds/total": total, "memory/peak_bytes": float(self.peak())}
 
 
 @dataclass
@@ -192,9 +143,8 @@ class Session:
             store.put(model)
             store.put(initial.optimizer)  # type: ignore[arg-type]
             sealed = {"platform": machine(), "params": shown(experiment)}
-            tags = {"harness.store": str(Path(store.root).resolve())} if "://" not in store.root else {
-                "harness.store": store.root
-            }
+            remote = "://" in store.root
+            tags = {"harness.store": store.root if remote else str(Path(store.root).resolve())}
             lineage = ledger.begin(experiment.lineage, exact, sealed, tags=tags)
         check_genesis(lineage, exact)
         inference = experiment.inference.bind(tokenizer)
@@ -208,6 +158,14 @@ class Session:
             experiment, ledger, lineage, store, int(experiment.store["snapshot_every"]), initial,
             maps, inference, resident, tokenizer,
         )  # fmt: skip
+
+    @property
+    def states(self) -> States:
+        return States(self.lineage, self.store, self.initial, self.maps, self.resident)
+
+    def state_at(self, entry: Entry) -> State:
+        """(M, s) after a record."""
+        return self.states.at(entry)
 
     def start(self) -> Entry:
         """The record that the next round follows: the head of the branch, or its fork point."""
@@ -225,95 +183,6 @@ class Session:
         versions |= {"T": identity.Version.of(e.task).exact()}
         versions |= {"upsilon": identity.Version.of(e.environment).exact()}
         return changes(head.document, versions, self.inference.id, self.fingerprints())
-
-    # ---- states
-
-    def state_at(self, entry: Entry) -> State:
-        """(M, s) after a record: from the store, or by running U again from a stored ancestor."""
-        wanted = entry.document.resulting
-        path: list[Entry] = []
-        chain = list(self._chain(entry))
-        state = None
-        for at in reversed(chain):
-            state = self._stored(at.document.resulting)
-            if state is not None:
-                break
-            path.append(at)
-        if state is None:
-            raise ValueError(
-                f"no state of {self.lineage.name} before round {entry.n} is in the store "
-                f"{self.store.root}"
-            )
-        for at in reversed(path):
-            state = self._recompute(state, at)
-        assert state.exact() == dict(wanted)
-        return state
-
-    def _chain(self, entry: Entry) -> list[Entry]:
-        chain = []
-        for at in self.lineage.walk(entry.branch):
-            chain.append(at)
-            if at.seal == entry.seal:
-                break
-        return chain
-
-    def _stored(self, ids: Mapping[str, str]) -> State | None:
-        if dict(ids) == self.initial.exact():
-            return self.initial
-        if not all(self.store.has(kind, ids[kind]) for kind in ("model", "optimizer")):
-            return None
-        model = self.store.get(Model, ids["model"], check=True)
-        return State(model, self.store.get("optimizer", ids["optimizer"], check=True))
-
-    def _recompute(self, state: State, entry: Entry) -> State:
-        exact = entry.document.exact
-        if exact["resulting"] == state.exact():
-            return state
-        recorded = exact["v"]["U"]
-        own = identity.Version.of(self.maps.U).exact()
-        if recorded != own:
-            raise ValueError(
-                f"the state after round {entry.n} is not stored, and {own['name']} with these "
-                "settings is not the updater that made it; give the settings it was run with"
-            )
-        credit = self.store.get("credit", exact["G"], check=True)
-        made = self.maps.U(state, credit, Seed(exact["omega"]["update"])).state
-        if made.exact() != exact["resulting"]:
-            raise ValueError(
-                f"the state after round {entry.n} came out as {made.model.id[:19]}…, recorded is "
-                f"{exact['resulting']['model'][:19]}…; on this platform it cannot be recomputed"
-            )
-        return made
-
-    def keep(self, state: State) -> None:
-        """Store a state, durably."""
-        self.store.put(state.model)  # type: ignore[arg-type]
-        self.store.put(state.optimizer)  # type: ignore[arg-type]
-
-    def certify(self, record: Record) -> None:
-        """Run U again from the same inputs, loaded afresh: may states be recomputed here?"""
-        facts = [identity.Version.of(self.maps.U).exact(), machine()]
-        key = identity.digest("certificate", identity.canonical(facts))
-        path = Path(self.store.root) / "certificates" / f"{key.removeprefix('sha256:')}.json"
-        if path.exists():
-            self.certified = bool(json.loads(path.read_text())["recomputable"])
-            return
-        own = {}
-        for part in ("model", "optimizer"):
-            held: Any = getattr(record.starting, part)
-            copies = {name: tensor.clone() for name, tensor in held.tensors.items()}
-            own[part] = dataclasses.replace(held, tensors=copies) if isinstance(
-                held, Model
-            ) else Copied(held.kind, held.meta, held.id, copies, getattr(held, "files", {}))
-        for cached in self.resident.caches.values():
-            cached.forget()
-        again = self.maps.U(State(own["model"], own["optimizer"]), record.G, record.seeds.update)
-        same = again.state.exact() == record.proposal.state.exact()
-        self.certified = same and again.decision is record.proposal.decision
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"recomputable": self.certified}))
-
-    # ---- rounds
 
     def overdrawn(self, head: Entry) -> str:
         """Why the next round cannot be afforded; empty if it can."""
@@ -361,8 +230,8 @@ class Session:
         if self.largest:
             cost = budget.cost_of(entry.document)
             self.largest = {k: max(v, cost.get(k, 0.0)) for k, v in self.largest.items()}
-        metrics = {**sealed["metrics"], **stages.readings(),
-                   "decision/accepted": float(record.proposal.decision is Decision.ACCEPT)}  # fmt: skip
+        accepted = float(record.proposal.decision is Decision.ACCEPT)
+        metrics = {**sealed["metrics"], **stages.readings(), "decision/accepted": accepted}
         view.round(n, metrics, record.cost.computed, record.proposal.report, entry.identity)
         return entry, record.resulting
 
@@ -384,14 +253,14 @@ class Session:
         for value in (record.X, record.Z, record.F, record.G, self.inference.document, archive()):
             self.store.put(value)
         if self.snapshot_every > 1 and self.certified is None:
-            self.certify(record)
+            self.certified = self.states.certify(record)
             if not self.certified:
                 raise ValueError(
                     f"store.snapshot_every is {self.snapshot_every}, but running U again did not "
                     "give the same state on this platform; set it to 1"
                 )
         if (n + 1) % self.snapshot_every == 0:
-            self.keep(record.resulting)
+            self.states.keep(record.resulting)
 
     def _sealed(self, record: Record, stages: Stages) -> dict[str, Any]:
         report = {k: v for k, v in record.proposal.report.items() if k != "metrics"}
@@ -428,84 +297,6 @@ class Session:
         })  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Copied:
-    """An artifact read apart from the engine, under the identifier that it was read by."""
-
-    kind: str
-    meta: Mapping[str, Any]
-    id: str
-    tensors: Mapping[str, Any]
-    files: Mapping[str, bytes]
-
-    def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
-        return Model(self.kind, self.meta, dict(tensors), self.files)
-
-
 def spent_by(head: Entry) -> dict[str, float]:
     """What the rounds to a head have cost: exact, of the record itself."""
     return {k: float(v) for k, v in head.document.sealed.get("totals", {}).items()}
-
-
-def genesis_of(experiment: Experiment, maps: Maps, initial: State) -> dict[str, Any]:
-    """The exact part of the genesis record."""
-    dimensions = {d["name"]: d["unit"] for d in maps.A.dimensions()}  # type: ignore[attr-defined]
-    return records.genesis(
-        state=initial.exact(), law=experiment.law, root=experiment.root, arm=experiment.arm,
-        feedback={"kind": "feedback", "form": "rewards in R, or unscorable"},
-        credit={"kind": "credit", "form": "packed tokens with advantages in R"}, costs=dimensions,
-    )  # fmt: skip
-
-
-def check_genesis(lineage: Lineage, exact: Mapping[str, Any]) -> None:
-    """A lineage keeps its first state, its seed law and its root; its arm is that of its genesis."""
-    began = lineage.genesis.document.exact["genesis"]
-    now = exact["genesis"]
-    names = {"state": "its first state", "costs": "its cost dimensions"}
-    for key, what in names.items():
-        if began[key] != now[key]:
-            raise ValueError(
-                f"the lineage {lineage.name!r} began with another {key}; a lineage keeps {what}, "
-                "so give another lineage.name"
-            )
-    for key, what in {"root": "seeds.root", "law": "seed law"}.items():
-        if began["seeds"][key] != now["seeds"][key]:
-            raise ValueError(
-                f"the lineage {lineage.name!r} began with {what} {began['seeds'][key]!r}, not "
-                f"{now['seeds'][key]!r}; a lineage keeps it, so give another lineage.name"
-            )
-
-
-def shown(experiment: Experiment) -> dict[str, str]:
-    """Settings as flat params, for comparing arms: numbers and words of the configuration."""
-    flat: dict[str, str] = {}
-
-    def walk(node: Any, path: str) -> None:
-        if isinstance(node, Mapping):
-            for key, value in node.items():
-                walk(value, f"{path}.{key}" if path else str(key))
-        elif node is not None and not isinstance(node, list):
-            flat[f"config.{path}".replace("._target_", ".name")] = str(node)
-
-    for group in ("task", "sampler", "environment", "model", "inference", "rollout", "feedback",
-                  "credit", "update", "seeds"):  # fmt: skip
-        walk(experiment.document[group], group)
-    return {k: v for k, v in flat.items() if len(v) <= 250}
-
-
-def summary_of(record: Record) -> dict[str, float]:
-    """Numbers that people look at first: functions of the record."""
-    rewards = record.F.rewards_B[np.isfinite(record.F.rewards_B)]
-    Z = record.Z
-    lengths = np.diff(Z.episode_offsets)
-    sampled = np.add.reduceat(Z.is_action_T, Z.episode_offsets[:-1]) if len(Z.token_ids_T) else lengths
-    metrics: dict[str, float] = {
-        "reward/mean": float(rewards.mean()) if len(rewards) else 0.0,
-        "reward/std": float(rewards.std()) if len(rewards) else 0.0,
-        "reward/unscorable": float(len(record.F.rewards_B) - len(rewards)),
-        "rollout/length_mean": float(sampled.mean()) if len(sampled) else 0.0,
-        "rollout/turns_mean": len(Z.arrays["turn_episode"]) / max(len(Z.stop_B), 1),
-    }
-    for stop in Stop:
-        metrics[f"rollout/stop/{stop.name.lower()}"] = float((Z.stop_B == stop).mean())
-    return metrics | dict(record.proposal.report["metrics"])

@@ -1,0 +1,131 @@
+"""The states of a lineage: kept by policy, read from the store, or made again and checked.
+
+A state that is not in the store is computed again from the nearest stored ancestor by U over the
+recorded Γ's, and every identifier is checked; that is only relied on where an executed re-run on
+this platform gave the same identifiers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import identity
+from harness.fingerprint import machine
+from harness.ledger.entry import Entry
+from harness.ledger.lineage import Lineage
+from harness.policies.model import Model
+from harness.round import Maps, Record, Seed, State
+from harness.store import Store
+
+
+@dataclass(frozen=True)
+class States:
+    """Where the states of a lineage come from."""
+
+    lineage: Lineage
+    store: Store
+    initial: State
+    maps: Maps
+    resident: Any
+
+    def at(self, entry: Entry) -> State:
+        """(M, s) after a record: from the store, or by running U again from a stored ancestor."""
+        wanted = entry.document.resulting
+        path: list[Entry] = []
+        chain = list(self._chain(entry))
+        state = None
+        for at in reversed(chain):
+            state = self._stored(at.document.resulting)
+            if state is not None:
+                break
+            path.append(at)
+        if state is None:
+            raise ValueError(
+                f"no state of {self.lineage.name} before round {entry.n} is in the store "
+                f"{self.store.root}"
+            )
+        for at in reversed(path):
+            state = self._recompute(state, at)
+        assert state.exact() == dict(wanted)
+        return state
+
+    def _chain(self, entry: Entry) -> list[Entry]:
+        chain = []
+        for at in self.lineage.walk(entry.branch):
+            chain.append(at)
+            if at.seal == entry.seal:
+                break
+        return chain
+
+    def _stored(self, ids: Mapping[str, str]) -> State | None:
+        if dict(ids) == self.initial.exact():
+            return self.initial
+        if not all(self.store.has(kind, ids[kind]) for kind in ("model", "optimizer")):
+            return None
+        model = self.store.get(Model, ids["model"], check=True)
+        return State(model, self.store.get("optimizer", ids["optimizer"], check=True))
+
+    def _recompute(self, state: State, entry: Entry) -> State:
+        exact = entry.document.exact
+        if exact["resulting"] == state.exact():
+            return state
+        recorded = exact["v"]["U"]
+        own = identity.Version.of(self.maps.U).exact()
+        if recorded != own:
+            raise ValueError(
+                f"the state after round {entry.n} is not stored, and {own['name']} with these "
+                "settings is not the updater that made it; give the settings it was run with"
+            )
+        credit = self.store.get("credit", exact["G"], check=True)
+        made = self.maps.U(state, credit, Seed(exact["omega"]["update"])).state
+        if made.exact() != exact["resulting"]:
+            raise ValueError(
+                f"the state after round {entry.n} came out as {made.model.id[:19]}…, recorded is "
+                f"{exact['resulting']['model'][:19]}…; on this platform it cannot be recomputed"
+            )
+        return made
+
+    def keep(self, state: State) -> None:
+        """Store a state, durably."""
+        self.store.put(state.model)  # type: ignore[arg-type]
+        self.store.put(state.optimizer)  # type: ignore[arg-type]
+
+    def certify(self, record: Record) -> bool:
+        """Run U again from the same inputs, loaded afresh: may states be recomputed here?"""
+        facts = [identity.Version.of(self.maps.U).exact(), machine()]
+        key = identity.digest("certificate", identity.canonical(facts))
+        path = Path(self.store.root) / "certificates" / f"{key.removeprefix('sha256:')}.json"
+        if path.exists():
+            return bool(json.loads(path.read_text())["recomputable"])
+        own = State(Copied.of(record.starting.model), Copied.of(record.starting.optimizer))
+        for cached in self.resident.caches.values():
+            cached.forget()
+        again = self.maps.U(own, record.G, record.seeds.update)
+        same = again.state.exact() == record.proposal.state.exact()
+        certified = same and again.decision is record.proposal.decision
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"recomputable": certified}))
+        return certified
+
+
+@dataclass(frozen=True)
+class Copied:
+    """An artifact read apart from the engine, under the identifier that it was read by."""
+
+    kind: str
+    meta: Mapping[str, Any]
+    id: str
+    tensors: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, held: Any) -> Copied:
+        copies = {name: tensor.clone() for name, tensor in held.tensors.items()}
+        return cls(held.kind, held.meta, held.id, copies, getattr(held, "files", {}))
+
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
+        return Model(self.kind, self.meta, dict(tensors), self.files)
