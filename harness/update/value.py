@@ -39,12 +39,14 @@ class ValueLoss:
 def value_loss(
     values_R: Tensor, old_R: Tensor, returns_R: Tensor, weights_R: Tensor, clip: float | None
 ) -> Tensor:
-    error_R = (values_R - returns_R).square()
+    # a row of no weight is let go first: not even its NaN reaches a gradient
+    live_R = (weights_R != 0).nonzero()[:, 0]
+    v_R, old_R, returns_R = values_R[live_R], old_R[live_R], returns_R[live_R]
+    error_R = (v_R - returns_R).square()
     if clip is not None:
-        near_R = old_R + (values_R - old_R).clamp(-clip, clip)
-        held_R = (near_R - returns_R).square()
+        held_R = (old_R + (v_R - old_R).clamp(-clip, clip) - returns_R).square()
         error_R = torch.maximum(error_R, held_R)
-    return torch.where(weights_R == 0, 0.0, weights_R * error_R / 2).sum()
+    return (weights_R[live_R] * error_R).sum() / 2
 
 
 def value_rows(objective: Any, lesson: Lesson, weights_T: np.ndarray) -> dict[str, np.ndarray]:
