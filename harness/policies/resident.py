@@ -112,7 +112,8 @@ class Resident:
         if self.module is None or other or taken:
             own = {name: tensor.clone() for name, tensor in model.tensors.items()}
             self.drop()
-            self.module = build_module(model.with_tensors(own))
+            # every model has the eager path; `attend` chooses another
+            self.module = build_module(model.with_tensors(own), attention="eager")
             self.architecture, self.current = model.meta["architecture"], model.id
         elif self.current != model.id:
             with torch.no_grad():
@@ -121,6 +122,20 @@ class Resident:
                     places[name].copy_(tensor)
             self.current = model.id
         return self.module
+
+    def attend(self, attention: str, setting: str) -> None:
+        """Compute attention in this way from now on; setting: whose wish it is, for the refusal."""
+        if self.module.config._attn_implementation == attention:
+            return
+        try:
+            self.module.set_attn_implementation(attention)
+        # what transformers raises for a model that cannot is of several kinds
+        except (ValueError, ImportError):
+            kind = self.module.config.model_type
+            raise ValueError(
+                f"{setting} is {attention}, which {kind} models or this machine lack; it must be "
+                "another, such as eager"
+            ) from None
 
     def drop(self) -> None:
         """Hold nothing: the next model gets a module of its own."""
@@ -180,8 +195,7 @@ class ResidentPolicy:
         """Prefill each prompt once, and give row i the cache of prompt rows[i]."""
         torch.set_num_threads(self.inference.threads)
         module = self.resident.load(self.model)
-        if module.config._attn_implementation != self.inference.attention:
-            module.set_attn_implementation(self.inference.attention)
+        self.resident.attend(self.inference.attention, "inference.attention")
         return Session(module, self.inference, prompts, rows, self.resident.whole)
 
 
@@ -256,9 +270,9 @@ class Session:
         count_B = torch.tensor(counts, device=self.device)
         offsets_Q = torch.arange(width, device=self.device)
         new_BQ = offsets_Q < count_B[:, None]
-        positions_BQ = (self.length_B[:, None] + offsets_Q).clamp(
-            max=self.inference.context + width
-        )
+        # padding takes the position of the row's last token: a table of positions has an end
+        last_B = (count_B - 1).clamp(min=0)
+        positions_BQ = self.length_B[:, None] + torch.minimum(offsets_Q, last_B[:, None])
         slots = self.mask_BS.shape[1]
         self.mask_BS = torch.cat([self.mask_BS, new_BQ], 1)
         mask_BQS = self.mask_BS[:, None, :].expand(-1, width, -1).clone()
@@ -270,7 +284,6 @@ class Session:
                 input_ids=ids_BQ, attention_mask=attention_mask(self.module, mask_BQS[:, None]),
                 position_ids=positions_BQ, cache=self.cache, use_cache=True,
             )  # fmt: skip
-            last_B = (count_B - 1).clamp(min=0)
             hidden_BH = out.last_hidden_state[torch.arange(len(tokens)), last_B]
             self.logits_BV = self._logits(hidden_BH)
             if self.value_head is not None:

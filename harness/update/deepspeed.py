@@ -124,6 +124,7 @@ class DeepSpeed:
             )
         world.call("U", artifacts=(state.model, state.optimizer), value=G, seed=seed.hex)
         engine, state = self._engine(state)
+        self.resident.attend(self.attention, "update.attention")
         engine.load(state)
         engine.save()
         run = Training(self, engine, G)

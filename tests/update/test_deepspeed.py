@@ -293,6 +293,15 @@ def test_a_module_that_took_another_model_does_not_pass_for_its_state(play, upda
         first.model.tensors  # noqa: B018
 
 
+def test_how_the_rollout_attended_does_not_reach_the_update(play, update):
+    made = play(attention="eager")
+    assert made.resident.module.config._attn_implementation == "eager"
+    after = update(made.resident)(made.state, made.G, SEED).state.exact()
+    assert update(Resident())(made.state, made.G, SEED).state.exact() == after
+    eager = update(Resident(), attention="eager")(made.state, made.G, SEED).state.exact()
+    assert eager != after
+
+
 def test_the_version_is_that_of_the_settings_and_not_of_the_engine(play, update):
     one, two = update(Resident()), update(Resident())
     assert Version.of(one) == Version.of(two)

@@ -1,0 +1,166 @@
+"""The engine on architectures that differ in head, attention, positions and names."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from harness.forms import Event, Instance, Lesson
+from harness.policies.hf import Hf
+from harness.policies.inference import Inference
+from harness.policies.resident import Resident
+from harness.policies.serializers.plain import Plain
+from harness.policies.tiny import VOCABULARY, tokenizer_files
+from harness.rollout.sampled import Sampled
+from harness.round import Seed, State
+from harness.update.deepspeed import DeepSpeed
+from harness.update.engine import initial_optimizer
+from harness.update.gates.always import Always
+from harness.update.objectives.ppo import PPO
+
+CONTEXT = 24
+SEED = Seed("44" * 16)
+SHAPE = {
+    "vocab_size": len(VOCABULARY), "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "max_position_embeddings": CONTEXT, "initializer_range": 0.3, "bos_token_id": 1,
+    "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {"tie_word_embeddings": False, "attention_bias": True}),
+    "gpt2": (
+        "GPT2Config",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "resid_pdrop": 0.1,
+         "vocab_size": len(VOCABULARY), "initializer_range": 0.3, "bos_token_id": 1,
+         "eos_token_id": 2, "pad_token_id": 0},
+    ),
+    "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3Config", {"tie_word_embeddings": True}),
+    "gemma2": (
+        "Gemma2Config",
+        {"final_logit_softcapping": 3.0, "query_pre_attn_scalar": 8, "sliding_window": 64},
+    ),
+    "granite": ("GraniteConfig", {"logits_scaling": 4.0, "embedding_multiplier": 3.0}),
+    "cohere": ("CohereConfig", {"logit_scale": 0.25}),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chatter:
+    """Observations of different lengths, so that rows are padded."""
+
+    version: ClassVar[str] = "1"
+    tools: ClassVar[list[Any]] = []
+
+    def reset(self, problem: Any, seed: Seed) -> tuple[int, list[dict[str, Any]]]:
+        return problem["longest"], [{"role": "user", "content": problem["text"]}]
+
+    def step(self, state: int, action: Any) -> tuple[int, Event]:
+        words = ["code", "1", "closed", "2", "wrong", "3", "nothing", "4"][:state]
+        return state, Event([{"role": "user", "content": " ".join(words)}])
+
+
+LONG = "vault closed look open wrong nothing code code"
+# the second gets eight words while the first is near the end of its positions
+X = Instance({"problems": [{"text": LONG, "longest": 1}, {"text": "look", "longest": 8}]})
+
+
+def made(kind: str, folder: Any) -> Any:
+    """A model with random weights, through an ordinary folder."""
+    import transformers
+    from transformers.utils import logging
+
+    name, own = MODELS[kind]
+    config = getattr(transformers, name)(**(own if kind == "gpt2" else {**SHAPE, **own}))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = transformers.AutoModelForCausalLM.from_config(config)
+    logging.disable_progress_bar()
+    module.save_pretrained(folder)
+    for file, content in tokenizer_files().items():
+        (folder / file).write_bytes(content)
+    return Hf(str(folder), dtype="float32").initial()
+
+
+@pytest.fixture(params=MODELS)
+def model(request, tmp_path):
+    return made(request.param, tmp_path)
+
+
+def reference(model: Any, Z: Any, tmp_path: Any) -> np.ndarray:
+    """Log-probabilities by transformers' own loading and forward of each episode."""
+    from transformers import AutoModelForCausalLM
+
+    module = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    found = np.zeros(len(Z.token_ids_T))
+    for a, b in pairwise(Z.episode_offsets):
+        ids = torch.from_numpy(Z.token_ids_T[a:b].astype(np.int64))
+        with torch.no_grad():
+            x = module(input_ids=ids[None]).logits[0].double() / 0.8
+        d = x - x.amax(-1, keepdim=True)
+        cut = torch.from_numpy(Z.arrays["threshold"][a:b].astype(np.float64))[1:]
+        d[:-1] = d[:-1].masked_fill(d[:-1] < cut[:, None], -torch.inf)
+        logp = d.log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
+        found[a + 1 : b] = logp.numpy()
+    return np.where(Z.is_action_T, found, 0.0)
+
+
+def test_a_round_of_any_causal_model(model, tmp_path):
+    # the attention scores of Gemma 2 are capped: it has the eager path alone
+    attention = "eager" if model.meta["architecture"]["model_type"] == "gemma2" else "sdpa"
+    iota = Inference(
+        serializer=Plain(), max_turn_tokens=3, max_turns=6, max_episode_tokens=CONTEXT,
+        context=CONTEXT, temperature=0.8, top_p=0.9, attention=attention,
+    )  # fmt: skip
+    resident = Resident()
+    Z = Sampled(attempts=3)(resident.policy(model, iota), Chatter())(X, SEED)
+    assert np.diff(Z.episode_offsets).max() <= CONTEXT
+    mask = Z.is_action_T
+    assert Z.logprobs_T[mask] == pytest.approx(reference(model, Z, tmp_path)[mask], abs=2e-5)
+
+    credit = np.repeat([1.0, -1.0, 0.5, 0.0, 1.0, -2.0], np.diff(Z.episode_offsets)) * mask
+    names = ("token_ids", "is_action", "episode_offsets", "logprobs", "threshold")
+    G = Lesson(
+        {"problems": 2, "attempts": 3, "sampling": Z.meta["sampling"], "use": "policy",
+         "pairs": [], "unscorable": []},
+        {**{n: Z.arrays[n] for n in names}, "advantages": credit.astype(np.float32)},
+    )  # fmt: skip
+    start = State(model, initial_optimizer(model))
+
+    def update(lr: float) -> Any:
+        gates = {"always": Always()}
+        settings = {"lr": lr, "attention": attention, "resident": resident}
+        return DeepSpeed(objective=PPO(), gates=gates, **settings)(start, G, SEED)
+
+    still = update(1e-30).report["metrics"]
+    assert still["policy/ratio_max"] == pytest.approx(1, abs=5e-5)
+    assert still["rollout/mismatch"] < 5e-6
+    assert still["grad_norm"] > 0
+    P = update(1e-3)
+    assert P.state.model.id != model.id
+    # every tensor that training can reach has moved
+    moved = [n for n, t in P.state.model.tensors.items() if not torch.equal(t, model.tensors[n])]
+    assert len(moved) >= 0.8 * len(model.tensors)
+
+
+def test_an_attention_that_a_model_lacks_is_refused(tmp_path):
+    resident = Resident()
+    resident.load(made("gemma2", tmp_path))
+    message = "inference.attention is sdpa, which gemma2 models or this machine lack; it must be"
+    with pytest.raises(ValueError, match=message):
+        resident.attend("sdpa", "inference.attention")
+
+
+def test_dropping_a_module_leaves_nothing(tmp_path):
+    resident = Resident()
+    model = made("llama", tmp_path)
+    module = resident.load(model)
+    assert resident.load(model) is module
+    resident.drop()
+    assert (resident.module, resident.current, resident.caches) == (None, None, {})
+    assert resident.load(model) is not module
