@@ -166,7 +166,7 @@ def _draw(recorded: Recorded, found: Replayed, wanted: Sequence[str]) -> None:
         return
     e, old = recorded.session.experiment, recorded.exact["omega"]
     own = e.law.draw(e.root, recorded.session.arm, recorded.entry.n).exact()
-    part = next((p for p in old if old[p] != own[p]), None)
+    part = next((p for p in own if old[p] != own[p]), None)
     place = part and Divergence("ω", f"ω_{part}", "seed", old[part], own[part], {})
     verdict = SAME if part is None else DIFFERS
     found.rows.append(Row("ω", verdict, _flat(old), _flat(own), place or None))

@@ -10,12 +10,16 @@ import typer
 from harness.verbs._ledger import Experiment, Json, Uri, line, lineages, opened, store_of
 
 if TYPE_CHECKING:
+    from harness.ledger.lineage import Lineage
     from harness.ledger.verify import Report
+    from harness.store import Store
 
 
 def main(
     lineage: Annotated[str, typer.Argument(help="Its name; all without one.")] = "",
-    deep: Annotated[bool, typer.Option(help="Hash models and optimizer states again too.")] = False,
+    deep: Annotated[
+        bool, typer.Option(help="Hash states and drive every episode again too, not a sample.")
+    ] = False,
     against: Annotated[str, typer.Option(help="A file of published checkpoint lines.")] = "",
     store: Annotated[str, typer.Option(help="The root of the store, if it was moved.")] = "",
     as_json: Json = False,
@@ -33,9 +37,20 @@ def main(
     for found in lineages(ledger, lineage):
         root = store_of(ledger, found, store)
         report = verify(found, root, deep=deep, against=lines)
+        drive(found, root, report, deep)
         print(line(document(report))) if as_json else _show(report)
         good &= not report.problems
     raise typer.Exit(0 if good else 1)
+
+
+def drive(lineage: Lineage, store: Store, report: Report, deep: bool) -> None:
+    """Drive environments again with recorded actions, where the chain itself holds."""
+    from harness.exactness.driven import of_lineage
+
+    if report.problems:
+        return
+    for item in of_lineage(lineage, store, list(report.seals), deep):
+        report.notes.append(item) if isinstance(item, str) else report.problems.append(item)
 
 
 def document(report: Report) -> dict[str, Any]:
