@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import ranks
+
 CONF = Path(__file__).resolve().parent / "conf"
 VALUED = {"--cfg": "-c", "--package": "-p", "--config-dir": "-cd", "--config-name": "-cn"}
 SHOWN = "`--cfg job` shows the keys there are"
@@ -82,7 +84,7 @@ class Jobs:
     def lineage(self, cfg: Any, name: str, arm: str, words: Sequence[str]) -> int:
         from omegaconf import OmegaConf
 
-        if arm:
+        if arm and ranks.speaks():
             print(arm)
         try:
             OmegaConf.resolve(cfg)
@@ -98,7 +100,7 @@ class Jobs:
 
     def close(self) -> int:
         """Say how a sweep went; the worst exit code."""
-        if len(self.codes) > 1:
+        if len(self.codes) > 1 and ranks.speaks():
             failed = [arm for arm, code in self.codes if code]
             print(f"{len(self.codes)} arms, {len(failed)} failed", *failed, sep="\n  ")
         return max((code for _, code in self.codes), default=0)

@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +85,11 @@ def count(asked: int | None) -> int:
             f"ranks is {asked}, but {there} were started; give ranks={there} or leave it out"
         )
     return asked
+
+
+def speaks() -> bool:
+    """Whether this process is the one of its ranks that people hear."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 # ---- starting
@@ -188,6 +194,8 @@ def join(size: int) -> World:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     join_world()
+    # of DeepSpeed's calls, not of ours
+    warnings.filterwarnings("ignore", ".*all_gather_into_tensor.*", FutureWarning)
     # the others wait for rank 0 as long as it has something to do alone
     patience = datetime.timedelta(days=7)
     group = torch.distributed.new_group(backend="gloo", timeout=patience)

@@ -21,7 +21,7 @@ from harness.console import View
 from harness.fingerprint import archive, fingerprint, flags, machine
 from harness.genesis import check_genesis, genesis_of
 from harness.ledger import address
-from harness.ledger.attempt import terminable
+from harness.ledger.attempt import Attempt, terminable
 from harness.ledger.entry import Entry
 from harness.ledger.ledger import Ledger
 from harness.ledger.lineage import Lineage
@@ -46,12 +46,25 @@ def run(experiment: Experiment, words: Sequence[str] = ()) -> int:
     preflight(experiment)
     if experiment.ranks > 1 and ranks.started() is None:
         threads = max(experiment.inference.threads, experiment.maps.U.threads)  # type: ignore[attr-defined]
-        return ranks.start(words, experiment.ranks, threads)
+        code = ranks.start(words, experiment.ranks, threads)
+        if code == 1:
+            fail_attempts(experiment)
+        return code
     world = ranks.join(experiment.ranks)
     with ranks.sharing(world):
         code = rounds(experiment, world) if world.leads else ranks.follow(experiment, world)
         world.call("end")
     return code
+
+
+def fail_attempts(experiment: Experiment) -> None:
+    """Mark what the ranks could not: the attempt of a rank 0 that was killed."""
+    ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
+    if (lineage := ledger.find(experiment.lineage)) is None:
+        return
+    for spent in lineage.attempts():
+        if spent.status == "RUNNING" and not spent.alive:
+            Attempt(lineage, lineage.genesis, spent.branch, spent.run, "").end("failed")
 
 
 def rounds(experiment: Experiment, world: World) -> int:
