@@ -1,4 +1,4 @@
-"""Canonical bytes, content identifiers and the exact versions of maps.
+"""Canonical bytes, content identifiers, seeds and the exact versions of maps.
 
 An identifier is `sha256:` and 64 hex digits. Every hash is separated by domain,
 
@@ -181,3 +181,19 @@ class Version:
     def exact(self) -> dict[str, str]:
         return {"name": self.name, "settings": self.settings}
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seed:
+    """A point of a seed space: 128 bits as 32 hex digits."""
+
+    hex: str
+
+    def fold(self, *path: str | int) -> Seed:
+        """The seed at a path below this one: order-free, and independent of every other path."""
+        body = bytes.fromhex(self.hex) + canonical(list(path))
+        return Seed(hashlib.sha256(b"harness/seed/v1\0" + body).hexdigest()[:32])
+
+    @property
+    def key(self) -> int:
+        """64 bits of it: a Philox key."""
+        return int(self.hex[:16], 16)

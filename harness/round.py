@@ -16,15 +16,13 @@ a declared further input of A; they are kept under a record's seal and never in 
 from __future__ import annotations
 
 import enum
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
-from harness.identity import Version, canonical
-
-T_co = TypeVar("T_co")
+from harness.identity import Seed as Seed
+from harness.identity import Version
 
 
 class Content(Protocol):
@@ -39,23 +37,6 @@ class Decision(enum.StrEnum):
 
     ACCEPT = "accept"
     REJECT = "reject"
-
-
-@dataclass(frozen=True, slots=True)
-class Seed:
-    """A point of a seed space: 128 bits as 32 hex digits."""
-
-    hex: str
-
-    def fold(self, *path: str | int) -> Seed:
-        """The seed at a path below this one: order-free, and independent of every other path."""
-        body = bytes.fromhex(self.hex) + canonical(list(path))
-        return Seed(hashlib.sha256(b"harness/seed/v1\0" + body).hexdigest()[:32])
-
-    @property
-    def key(self) -> int:
-        """64 bits of it: a Philox key."""
-        return int(self.hex[:16], 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +114,8 @@ Rollout = Callable[[Any, Any], Callable[[Any, Seed], Any]]  # R_n = R(resolve(ν
 Feedback = Callable[[Any, Any, Seed], Any]
 Credit = Callable[[Any, Any, Any, Seed], Any]
 Update = Callable[[State, Any, Seed], Proposal]
-Accounting = Callable[
-    [State, Any, Any, Any, Any, Proposal, Seeds, Mapping[str, float]], Cost
-]  # the last input is κ
+# the last input is κ
+Accounting = Callable[[State, Any, Any, Any, Any, Proposal, Seeds, Mapping[str, float]], Cost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +169,7 @@ class Record:
 class Stages(Protocol):
     """Who applies a map: measures it, shows it, finds it again. It may not change its value."""
 
-    def __call__(self, name: str, thunk: Callable[[], T_co], /) -> T_co: ...
+    def __call__(self, name: str, thunk: Callable[[], Any], /) -> Any: ...
 
     def readings(self) -> Mapping[str, float]: ...
 
@@ -211,7 +191,5 @@ def execute(
     P = stage("U", lambda: maps.U(state, G, w.update))
     c = stage("A", lambda: maps.A(state, X, Z, F, G, P, w, stage.readings()))
     resulting = P.state if P.decision is Decision.ACCEPT else state
-    versions = (Version.of(task), Version.of(environment), maps.versions())
-    return Record(
-        n, versions[0], X, nu, versions[1], Z, F, G, P, state, resulting, w, versions[2], c
-    )
+    T, upsilon = Version.of(task), Version.of(environment)
+    return Record(n, T, X, nu, upsilon, Z, F, G, P, state, resulting, w, maps.versions(), c)
