@@ -64,7 +64,10 @@ def fail_attempts(experiment: Experiment) -> None:
         return
     for spent in lineage.attempts():
         if spent.status == "RUNNING" and not spent.alive:
-            Attempt(lineage, lineage.genesis, spent.branch, spent.run, "").end("failed")
+            attempt = Attempt(lineage, lineage.genesis, spent.branch, spent.run, "")
+            began = lineage.client.get_run(spent.run).info.start_time / 1000
+            attempt.checkpoint(spent.stage, {**spent.cost, "seconds/total": time.time() - began})
+            attempt.end("failed")
 
 
 def rounds(experiment: Experiment, world: World) -> int:
