@@ -148,9 +148,27 @@ class Resident:
         return head_of(self.module)
 
     def policy(self, model: Any, inference: Inference) -> ResidentPolicy:
-        """π_ν on this module."""
+        """π_ν on this module. Raises ValueError where the context is more than the model has."""
+        check_context(model.meta["architecture"], inference.context)
         tokenizer = load_tokenizer(model)
         return ResidentPolicy(self, model, inference, tokenizer)
+
+
+def check_context(architecture: Any, context: int) -> None:
+    """One sentence where a model has fewer positions, or layers that attend over a window only."""
+    text = architecture.get("text_config", architecture)
+    positions = text.get("max_position_embeddings", text.get("n_positions"))
+    if positions is not None and context > positions:
+        raise ValueError(
+            f"inference.context is {context}, and this model has {positions} positions; it must "
+            f"be at most {positions}"
+        )
+    kinds, window = text.get("layer_types"), text.get("sliding_window")
+    if window is not None and context > window and (not kinds or "sliding_attention" in kinds):
+        raise ValueError(
+            f"inference.context is {context}, and layers of this model attend over a window of "
+            f"{window}, which this engine does not cut; it must be at most {window}"
+        )
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Chatter:
         return state, Event([{"role": "user", "content": " ".join(words)}])
 
 
-LONG = "vault closed look open wrong nothing code code"
+LONG = "vault closed look open wrong nothing code code 1 2 3"
 # the second gets eight words while the first is near the end of its positions
 X = Instance({"problems": [{"text": LONG, "longest": 1}, {"text": "look", "longest": 8}]})
 
@@ -78,6 +78,7 @@ def made(kind: str, folder: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = transformers.AutoModelForCausalLM.from_config(config)
+    folder.mkdir(exist_ok=True)
     logging.disable_progress_bar()
     module.save_pretrained(folder)
     for file, content in tokenizer_files().items():
@@ -164,3 +165,23 @@ def test_dropping_a_module_leaves_nothing(tmp_path):
     resident.drop()
     assert (resident.module, resident.current, resident.caches) == (None, None, {})
     assert resident.load(model) is not module
+
+
+def test_a_context_beyond_the_positions_of_a_model_is_refused(tmp_path):
+    iota = Inference(
+        serializer=Plain(), context=CONTEXT + 1, max_episode_tokens=8, max_turn_tokens=2
+    )
+    message = f"inference.context is {CONTEXT + 1}, and this model has {CONTEXT} positions; it must"
+    for kind in ("llama", "gpt2"):
+        with pytest.raises(ValueError, match=message):
+            Resident().policy(made(kind, tmp_path / kind), iota)
+
+
+def test_a_context_beyond_a_sliding_window_is_refused(tmp_path, monkeypatch):
+    own = MODELS["gemma2"][1] | {"sliding_window": 16}
+    monkeypatch.setitem(MODELS, "gemma2", ("Gemma2Config", own))
+    iota = Inference(serializer=Plain(), context=17, max_episode_tokens=8, max_turn_tokens=2)
+    with pytest.raises(ValueError, match=r"attend over a window of 16, .* at most 16"):
+        Resident().policy(made("gemma2", tmp_path), iota)
+    monkeypatch.setitem(MODELS, "qwen2", ("Qwen2Config", {"sliding_window": 16}))
+    Resident().policy(made("qwen2", tmp_path / "qwen2"), iota)
