@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -101,7 +103,7 @@ def seeds(at: Place) -> Iterator[Finding]:
     if at.parent is None:
         return
     declared = at.genesis.document.exact["genesis"]["seeds"]
-    law = law_of(declared["law"])
+    law = _law(canonical(declared["law"]))
     if law is not None:
         drawn = law.draw(declared["root"], declared["arm"], at.n).exact()
         yield from at.equal("omega", drawn, at.entry.document.exact["omega"])
@@ -172,6 +174,11 @@ def law_of(declared: Mapping[str, Any]) -> Any:
             same = Version.of(law).settings == digest("settings", canonical(declared))
             return law if same else None
     return None
+
+
+@functools.lru_cache(maxsize=16)
+def _law(declared: bytes) -> Any:
+    return law_of(json.loads(declared))
 
 
 def same_number(expected: float, actual: float) -> bool:

@@ -1,74 +1,57 @@
-"""The lineage's curves against the records they show."""
+"""The lineage's curves against the records they show: one curve in memory at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator
 
 from harness.ledger import projection
 from harness.ledger.checks import Finding, same_number
-from harness.ledger.entry import Entry
 from harness.ledger.lineage import Lineage
-
-Points = dict[str, dict[int, list[float]]]
-
-
-def read(lineage: Lineage) -> Points:
-    """Every point of every metric of a lineage run, by name and step."""
-    points: Points = {}
-    for name in lineage.client.get_run(lineage.run).data.metrics:
-        steps = points.setdefault(name, {})
-        for metric in lineage.client.get_metric_history(lineage.run, name):
-            steps.setdefault(metric.step, []).append(metric.value)
-    return points
-
-
-def expected(entries: Sequence[Entry]) -> dict[str, dict[int, float]]:
-    """What the curves should be."""
-    curves: dict[str, dict[int, float]] = {}
-    for entry in entries:
-        for name, value in projection.on_lineage(entry.document).items():
-            curves.setdefault(name, {})[entry.n] = value
-    return curves
-
-
-def problems(name: str, points: Points, entries: Sequence[Entry]) -> Iterator[Finding]:
-    """Points that are not the record's."""
-    want = expected(entries)
-    for curve, steps in points.items():
-        if curve.endswith(OUTSIDE):
-            continue
-        for n, values in steps.items():
-            right = want.get(curve, {}).get(n)
-            for value in values:
-                if right is None or not same_number(right, value):
-                    shown = "nothing" if right is None else str(right)
-                    yield Finding(f"{name}@{n}", f"curve {curve}", shown, str(value))
-
-
-def notes(name: str, points: Points, entries: Sequence[Entry]) -> Iterator[str]:
-    """Points that a crash left out."""
-    rounds = sorted({n for n, _ in missing(points, entries)})
-    if rounds:
-        yield f"{name}: the curves lack points of rounds {rounds}; repair adds them"
-
-
-def missing(
-    points: Mapping[str, Mapping[int, object]], entries: Sequence[Entry]
-) -> set[tuple[int, str]]:
-    return {
-        (n, name)
-        for name, steps in expected(entries).items()
-        for n in steps
-        if n not in points.get(name, {})
-    }
-
+from harness.ledger.record import Document
 
 OUTSIDE = "harness/seconds"
 """The curve that is measured after a commit, and stands in no record."""
 
 
-def complete(lineage: Lineage, entry: Entry) -> None:
-    """Add the points of a record that are not there, and no other."""
-    lacking = {name for n, name in missing(read(lineage), [entry])}
-    named = projection.on_lineage(entry.document)
-    lineage.points(entry.n, {name: named[name] for name in lacking})
+class Curves:
+    """What the curves should be, in sixteen bytes a point."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self.lineage = lineage
+        self.missing: dict[int, set[str]] = {}
+        """After `problems`: the curves that lack a round's point, by round."""
+        self._expected: dict[str, tuple[array[int], array[float]]] = {}
+
+    def add(self, document: Document) -> None:
+        """A record whose points should be there."""
+        for name, value in projection.on_lineage(document).items():
+            steps, values = self._expected.setdefault(name, (array("q"), array("d")))
+            steps.append(document.n)
+            values.append(value)
+
+    def problems(self) -> Iterator[Finding]:
+        """Points that are not the record's; each history is read once."""
+        client, name = self.lineage.client, self.lineage.name
+        shown = client.get_run(self.lineage.run).data.metrics
+        for curve in {**shown, **self._expected}:
+            if curve.endswith(OUTSIDE):
+                continue
+            want = dict(zip(*self._expected.get(curve, ((), ())), strict=True))
+            there: set[int] = set()
+            for point in client.get_metric_history(self.lineage.run, curve):
+                there.add(point.step)
+                right = want.get(point.step)
+                if right is None or not same_number(right, point.value):
+                    expected = "nothing" if right is None else str(right)
+                    where = f"{name}@{point.step}"
+                    yield Finding(where, f"curve {curve}", expected, str(point.value))
+            for n in want.keys() - there:
+                self.missing.setdefault(n, set()).add(curve)
+
+    def notes(self) -> Iterator[str]:
+        """Points that a crash left out."""
+        if self.missing:
+            rounds = sorted(self.missing)
+            name = self.lineage.name
+            yield f"{name}: the curves lack points of rounds {rounds}; repair adds them"

@@ -24,8 +24,8 @@ class Conflict(Exception):
     def __init__(self, winner: Entry) -> None:
         super().__init__(
             f"round {winner.n} of branch {winner.document.branch!r} was committed by another "
-            f"process ({winner.identity[:19]}…); this one is kept as an attempt, with its cost, and the "
-            "same command goes on from there"
+            f"process ({winner.identity[:19]}…); this one is kept as an attempt, with its cost; "
+            "the same command goes on from there"
         )
         self.winner = winner
 

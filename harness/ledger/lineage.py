@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.ledger import files, projection, record
 from harness.ledger.attempt import WRITER, Attempt, Spent, writer
-from harness.ledger.connection import retrying
+from harness.ledger.connection import optimize, retrying
 from harness.ledger.entry import (
     FORK,
     HEAD,
@@ -29,6 +29,8 @@ from harness.ledger.record import Broken, Document, joined
 
 Step = Callable[[str], None]
 """Called after each step of a commit with its name."""
+STATISTICS_EVERY = 2000
+"""Commits after which a local database is told to look at how its rows are spread."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,8 @@ class Lineage:
         self.show(entry)
         step("shown")
         self.finish(entry)
+        if entry.n % STATISTICS_EVERY == STATISTICS_EVERY - 1:
+            optimize(self.client.tracking_uri)
         return entry
 
     def show(self, entry: Entry) -> None:

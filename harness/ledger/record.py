@@ -42,21 +42,38 @@ class Document:
 
     @cached_property
     def identity(self) -> str:
-        parts = {"schema": self.schema, "parent": self.parent, "exact": self.exact}
-        return digest("record", canonical(parts))
+        parent, schema = canonical(self.parent), self._schema
+        return digest(
+            "record", b'{"exact":', self._exact, b',"parent":', parent, b',"schema":', schema, b"}"
+        )  # fmt: skip
 
     @cached_property
     def seal(self) -> str:
-        parts = {
-            "identity": self.identity,
-            "parent_seal": self.parent_seal,
-            "sealed": self.sealed,
-        }
-        return digest("seal", canonical(parts))
+        own, parent = canonical(self.identity), canonical(self.parent_seal)
+        return digest(
+            "seal", b'{"identity":', own, b',"parent_seal":', parent, b',"sealed":',
+            self._sealed, b"}",
+        )  # fmt: skip
 
     @cached_property
     def encoded(self) -> bytes:
-        return canonical({name: getattr(self, name) for name in PARTS})
+        named = (self._exact, canonical(self.parent), canonical(self.parent_seal), self._schema)
+        rows = zip(PARTS, (*named, self._sealed), strict=True)
+        return b"{" + b",".join(b'"%s":%s' % (k.encode(), v) for k, v in rows) + b"}"
+
+    # canonical JSON is spelt once a part: its keys are sorted, so a whole is its parts in order
+
+    @cached_property
+    def _exact(self) -> bytes:
+        return canonical(self.exact)
+
+    @cached_property
+    def _sealed(self) -> bytes:
+        return canonical(self.sealed)
+
+    @property
+    def _schema(self) -> bytes:
+        return canonical(self.schema)
 
     @property
     def n(self) -> int:

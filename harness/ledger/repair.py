@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
-from harness.ledger import curves, files
+from harness.ledger import connection, files, projection
 from harness.ledger.attempt import Attempt, Spent
+from harness.ledger.curves import Curves
 from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of, folder_of
 from harness.ledger.lineage import Lineage
+from harness.ledger.reader import Reader
 from harness.ledger.record import Broken, Document
 
 
 def repair(lineage: Lineage) -> list[str]:
     """Finish projections, hints and statuses; returns a sentence for each thing done."""
     done: list[str] = []
-    entries: dict[str, Entry] = {}
+    reader, curves, seen = Reader(lineage), Curves(lineage), set[str]()
     for branch in (MAIN, *lineage.forks()):
         for entry in lineage.walk(branch):
-            entries[entry.run] = entry
+            if entry.n < 0 or entry.run in seen:
+                continue
+            seen.add(entry.run)
+            curves.add(entry.document)
+            run = reader.run(entry.run)
+            if run.data.tags.get(STATE) != "committed" or run.info.status != "FINISHED":
+                lineage.finish(entry)
+                done.append(f"round {entry.n}: its run is shown as finished")
         done += _hint(lineage, branch, entry)
-    rounds = [entry for entry in entries.values() if entry.n >= 0]
-    lacking = {n for n, _ in curves.missing(curves.read(lineage), rounds)}
-    for entry in rounds:
-        if entry.n in lacking:
-            done.append(f"round {entry.n}: its points were added to the curves")
-            curves.complete(lineage, entry)
-        run = lineage.client.get_run(entry.run)
-        if run.data.tags.get(STATE) != "committed" or run.info.status != "FINISHED":
-            lineage.finish(entry)
-            done.append(f"round {entry.n}: its run is shown as finished")
+    done += _points(lineage, curves)
     for attempt in lineage.attempts():
         if attempt.status == "RUNNING" and not attempt.alive:
             _end(lineage, attempt)
             done.append(f"attempt {attempt.run} at round {attempt.n}: its process is gone, killed")
+    connection.optimize(lineage.client.tracking_uri)
     return done
 
 
@@ -67,6 +69,20 @@ def adopt(lineage: Lineage, run_id: str) -> Entry:
     raise ValueError(
         f"the attempt {run_id} holds no whole record that could follow the head; run the round"
     )
+
+
+def _points(lineage: Lineage, curves: Curves) -> Iterator[str]:
+    """Add the points that are not there, and no other."""
+    for _ in curves.problems():
+        pass  # points that are wrong are for verify to name
+    for branch in (MAIN, *lineage.forks()) if curves.missing else ():
+        for entry in lineage.walk(branch):
+            named = projection.on_lineage(entry.document)
+            lacking = curves.missing.get(entry.n, set()) & named.keys()
+            if lacking:
+                lineage.points(entry.n, {name: named[name] for name in lacking})
+                curves.missing[entry.n] -= lacking
+                yield f"round {entry.n}: its points were added to the curves"
 
 
 def _hint(lineage: Lineage, branch: str, head: Entry) -> list[str]:

@@ -6,16 +6,19 @@ leave and `repair` completes, or that was dropped on purpose: it alters nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.ledger import checks, curves
+from harness.ledger import checks
+from harness.ledger.checkpoint import Checkpoint, Published
 from harness.ledger.checks import Finding, Place
 from harness.ledger.content import Content
-from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of, folder_of, successors
+from harness.ledger.curves import Curves
+from harness.ledger.entry import HEAD, MAIN, Entry, document_of, folder_of, successors
 from harness.ledger.ledger import GENESIS, NAME
 from harness.ledger.lineage import Lineage
+from harness.ledger.merkle import Frontier, grown, root_of
+from harness.ledger.reader import Reader
 from harness.ledger.record import Broken
 from harness.store import Store
 
@@ -29,12 +32,13 @@ class Report:
     problems: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     heads: dict[str, Entry] = field(default_factory=dict)
-    seals: dict[tuple[str, int], str] = field(default_factory=dict)
+    trees: dict[str, Frontier] = field(default_factory=dict)
+    """The Merkle tree over each branch up to its head."""
 
     def checkpoints(self) -> list[str]:
         """Lines to keep elsewhere: with them a rewritten history is found."""
         return [
-            f"checkpoint {branch} {head.n} {head.seal} {self.lineage}"
+            str(Checkpoint(branch, head.n, head.seal, root_of(self.trees[branch]), self.lineage))
             for branch, head in sorted(self.heads.items())
         ]
 
@@ -42,49 +46,68 @@ class Report:
 def verify(
     lineage: Lineage, store: Store | None = None, *, deep: bool = False, against: str = ""
 ) -> Report:
-    """Check a whole lineage; `against` holds checkpoint lines that were published before."""
-    return _Verifier(lineage, store, deep).run(against)
+    """Check a whole lineage; `against` holds checkpoint lines and proofs that were published.
+
+    Runs are read by pages and forgotten; of each record only its run's id is kept.
+    """
+    return _Verifier(lineage, store, deep, against).run()
+
+
+@dataclass
+class _Leg:
+    """A record to visit: how it is reached, and the tree over what comes before it."""
+
+    branch: str
+    pointer: str
+    n: int
+    parent: Entry | None
+    tree: Frontier
 
 
 class _Verifier:
-    def __init__(self, lineage: Lineage, store: Store | None, deep: bool) -> None:
+    def __init__(self, lineage: Lineage, store: Store | None, deep: bool, against: str) -> None:
         self.lineage = lineage
         self.report = Report(lineage.name)
         self.content = Content(store, deep)
-        self.entries: dict[str, Entry] = {}
-        self.known: dict[str, Any] = {run.info.run_id: run for run in self._runs()}
+        self.reader = Reader(lineage)
+        self.curves = Curves(lineage)
+        self.published = Published(lineage.name, against)
+        self.genesis: Entry | None = None
 
-    def run(self, against: str) -> Report:
-        genesis = self.lineage.client.get_run(self.lineage.run)
-        self._visit(genesis, f"{self.lineage.run}:{genesis.data.params.get(GENESIS)}")
+    def run(self) -> Report:
+        report, genesis = self.report, self.lineage.client.get_run(self.lineage.run)
+        self._visit(f"{self.lineage.run}:{genesis.data.params.get(GENESIS)}")
         self._leftovers(genesis)
-        points, entries = curves.read(self.lineage), list(self.entries.values())
-        self.report.problems += curves.problems(self.lineage.name, points, entries)
-        self.report.notes += curves.notes(self.lineage.name, points, entries)
-        self.report.problems += self.content.heads(self.report.heads.values())
-        self.report.notes += self.content.notes()
-        self._against(against)
-        self.report.records = len(self.entries)
-        return self.report
+        report.problems += self.curves.problems()
+        report.notes += self.curves.notes()
+        report.problems += self.content.heads(report.heads.values())
+        report.notes += self.content.notes()
+        report.problems += self.published.problems()
+        return report
 
-    def _visit(self, genesis: Any, pointer: str) -> None:
+    def _visit(self, pointer: str) -> None:
         """Every record that is reached, each with the branch and the parent it is reached by."""
         forks = self.lineage.forks()
-        waiting: list[tuple[str, str, int, Entry | None]] = [(MAIN, pointer, -1, None)]
+        points = {fork.pointer for fork in forks.values()}
+        waiting = [_Leg(MAIN, pointer, -1, None, ())]
         while waiting:
-            branch, pointer, n, parent = waiting.pop()
-            entry = self._check(branch, pointer, n, parent)
+            leg = waiting.pop()
+            entry = self._check(leg.branch, leg.pointer, leg.n, leg.parent)
             if entry is None:
                 continue
-            self.report.heads[branch] = entry
-            self.report.seals[branch, n] = entry.seal
+            self.report.records += 1
+            points.discard(entry.pointer)
+            tree = grown(leg.tree, entry.seal)
+            self.report.heads[leg.branch], self.report.trees[leg.branch] = entry, tree
+            self.published.passing(leg.branch, leg.n, entry.seal, tree)
             for name, successor in entry.successors.items():
-                known = name == branch or (name in forks and forks[name].pointer == entry.pointer)
-                if not known:
-                    self._problem(n, f"ledger.next.{name}", "no such branch here", successor)
-                waiting.append((name, successor, n + 1, entry))
+                fork = forks.get(name)
+                if name != leg.branch and (fork is None or fork.pointer != entry.pointer):
+                    self._problem(leg.n, f"ledger.next.{name}", "no such branch here", successor)
+                waiting.append(_Leg(name, successor, leg.n + 1, entry, tree))
         for name, fork in forks.items():
-            if fork.pointer not in {e.pointer for e in self.entries.values()}:
+            self.published.forked(name, fork)
+            if fork.pointer in points:
                 where = f"{self.lineage.name}@{fork.branch}@{fork.n}"
                 self.report.problems.append(
                     Finding(where, f"ledger.fork.{name}", "a record of this lineage", fork.pointer)
@@ -95,13 +118,13 @@ class _Verifier:
             f"{self.lineage.name}@{n}" if branch == MAIN else f"{self.lineage.name}@{branch}@{n}"
         )
         run_id, _, seal = pointer.partition(":")
-        if run_id in self.entries:
+        if run_id.encode() in self.reader.given:
             found = Finding(
                 where, "ledger.next." + branch, "a record not yet in the chain", pointer
             )
             self.report.problems.append(found)
             return None
-        run = self._get(run_id)
+        run = self.reader.run(run_id)
         if run is None:
             found = Finding(where, "run", f"the record {pointer}", "gone: its run is not there")
             self.report.problems.append(found)
@@ -113,29 +136,26 @@ class _Verifier:
             self.report.problems.append(found)
             return None
         entry = Entry(run_id, document, successors(run))
-        self.entries[run_id] = entry
+        self.genesis = self.genesis or entry
         place = Place(
-            where, branch, n, seal, run, entry, parent, self._genesis(),
+            where, branch, n, seal, run, entry, parent, self.genesis,
             folder_of(self.lineage.client, run),
         )  # fmt: skip
         for check in checks.ALL:
             self.report.problems += check(place)
         self.report.notes += checks.notes(place)
         self.report.problems += self.content.of(place)
+        self.curves.add(document)
         return entry
-
-    def _genesis(self) -> Entry:
-        return self.entries[self.lineage.run]
 
     def _leftovers(self, genesis: Any) -> None:
         """Runs that say they are records, and hints that point past the chain."""
-        for run_id, run in self.known.items():
-            if run_id not in self.entries and run.data.tags.get(STATE) == "committed":
-                where = f"{self.lineage.name}@{run.data.params.get('ledger.index', '?')}"
-                self.report.problems.append(Finding(
-                    where, f"run {run_id}", "a record that its parent points to",
-                    "marked as committed, but nothing points to it: the chain was cut",
-                ))  # fmt: skip
+        for run_id, index in self.reader.rest().items():
+            where = f"{self.lineage.name}@{index}"
+            self.report.problems.append(Finding(
+                where, f"run {run_id}", "a record that its parent points to",
+                "marked as committed, but nothing points to it: the chain was cut",
+            ))  # fmt: skip
         if genesis.data.params.get(NAME) != self.lineage.name:
             self.report.notes.append(f"{self.lineage.name}: its run has another name")
         for branch, head in self.report.heads.items():
@@ -144,53 +164,6 @@ class _Verifier:
                     f"{self.lineage.name}: the head hint of {branch} is stale; repair moves it"
                 )
 
-    def _against(self, lines: str) -> None:
-        for line in lines.splitlines():
-            match line.split(" ", 4):
-                case ["checkpoint", branch, n, seal, name]:
-                    if name != self.lineage.name:
-                        continue
-                    actual = self._sealed(branch, int(n))
-                    if actual != seal:
-                        where = f"{name}@{branch}@{n}"
-                        self.report.problems.append(
-                            Finding(where, "checkpoint", seal, actual or "no such record")
-                        )
-                case _:
-                    if line.strip():
-                        raise ValueError(
-                            f"{line!r} is no checkpoint line; verify prints such lines"
-                        )
-
-    def _sealed(self, branch: str, n: int) -> str | None:
-        while (branch, n) not in self.report.seals and branch != MAIN:
-            fork = self.lineage.forks().get(branch)
-            if fork is None:
-                return None
-            branch = fork.branch
-        return self.report.seals.get((branch, n))
-
     def _problem(self, n: int, name: str, expected: str, actual: str) -> None:
         where = f"{self.lineage.name}@{n}"
         self.report.problems.append(Finding(where, name, expected, actual))
-
-    def _get(self, run_id: str) -> Any:
-        from mlflow.exceptions import MlflowException
-
-        if run_id in self.known:
-            return self.known[run_id]
-        try:
-            return self.lineage.client.get_run(run_id)
-        except MlflowException:
-            return None
-
-    def _runs(self) -> Iterator[Any]:
-        token = None
-        while True:
-            page = self.lineage.client.search_runs(
-                [self.lineage.experiment], f"tags.\"mlflow.parentRunId\" = '{self.lineage.run}'",
-                run_view_type=3, max_results=1000, page_token=token,
-            )  # fmt: skip
-            yield from page
-            if (token := page.token) is None:
-                return

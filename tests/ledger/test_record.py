@@ -28,7 +28,7 @@ def test_a_document_is_read_back_with_both_digests():
 
 def test_the_identity_is_golden():
     assert a_genesis().identity == (
-        "sha256:1fe7b875afeccda93db34e420016c9c4f0a06161765895c154cd840d48f5050d"
+        "sha256:6583f7e8300003898850016389585548dbce78c5df7708708247196f2e62da70"
     )
 
 

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 import rounds
 
-from harness.ledger import files
+from harness.ledger import files, merkle
 from harness.ledger.ledger import Ledger
 from harness.ledger.verify import verify
 from harness.store import Store
@@ -76,9 +76,11 @@ def test_an_honest_lineage_is_green(world):
     attempt.end("failed")
     report = world.report(deep=True)
     assert (report.problems, report.notes, report.records) == ([], [], 6)
+    main, own = (merkle.root_of(report.trees[branch]) for branch in ("main", "side"))
     assert report.checkpoints() == [
-        f"checkpoint main 3 {world.entries[-1].seal} a", f"checkpoint side 2 {side.seal} a"
-    ]  # fmt: skip
+        f"checkpoint main 3 {world.entries[-1].seal} {main} a",
+        f"checkpoint side 2 {side.seal} {own} a",
+    ]
     assert world.report(against="\n".join(report.checkpoints())).problems == []
 
 
@@ -295,7 +297,8 @@ def test_a_rewritten_history_is_found_by_published_lines(world):
     for _ in range(4):
         rounds.append(other, store=world.store)
     assert verify(other, world.store).problems == []
-    found = verify(other, world.store, against=lines.replace(" a", " b")).problems
+    lines = "\n".join(line[: -len(" a")] + " b" for line in lines.splitlines())
+    found = verify(other, world.store, against=lines).problems
     assert [(f.record, f.field) for f in found] == [("b@main@3", "checkpoint")]
     with pytest.raises(ValueError, match="is no checkpoint line"):
         verify(other, world.store, against="hello")
