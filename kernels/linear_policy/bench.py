@@ -58,8 +58,9 @@ def measure_shape(rows: Callable[[Row], None], shape: tuple[int, int, int], dry:
 
     def step(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[], None]:
         def call() -> None:
-            h.grad = w.grad = None
             torch.autograd.backward(loss(h, w))
+            # so that every provider's memory is counted with its gradients
+            h.grad = w.grad = None
 
         return call
 

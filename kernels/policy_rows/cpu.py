@@ -20,7 +20,8 @@ from .reference import Objective, Rows, Terms, token_loss
 REPORT = ("loss", "logp", "entropy", "ratio", "clipped", "kl")
 """What is reported of a row, in the order of the report's first axis."""
 
-_BLOCK_ELEMENTS = 1 << 19
+_BLOCK_ELEMENTS = 1 << 21
+"""Of a block: near the cache in size, and large enough that threads seldom wait for each other."""
 _FAR = -1e4
 """Finite stand-in for −∞ in a product whose other factor, its exponential, is 0."""
 
