@@ -2,6 +2,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from harness.identity import settings
 from harness.policies.critic import FILE, with_critic
 from harness.policies.inference import Inference
 from harness.policies.model import build_module, read_folder, tensors_of, write_folder
@@ -58,8 +59,8 @@ def test_a_folder_keeps_the_head_beside_an_ordinary_model(critic, tmp_path):
 
 
 def test_values_are_the_heads_of_the_states_that_rows_act_in(critic):
-    settings = Inference(Plain(), context=32, max_episode_tokens=16, max_turn_tokens=8)
-    policy = Resident().policy(critic, settings)
+    iota = Inference(Plain(), context=32, max_episode_tokens=16, max_turn_tokens=8)
+    policy = Resident().policy(critic, iota)
     assert policy.critic
     prompts = [[1, 9, 10], [1, 12, 13, 14]]
     session = policy.open(prompts, [0, 1, 1])
@@ -75,9 +76,9 @@ def test_values_are_the_heads_of_the_states_that_rows_act_in(critic):
 
 def test_prompts_prefilled_apart_have_their_values(critic):
     prompts = [[1, 9, 10], [1, 12, 13, 14], [2, 8]]
-    settings = {"context": 32, "max_episode_tokens": 16, "max_turn_tokens": 8}
+    limits = {"context": 32, "max_episode_tokens": 16, "max_turn_tokens": 8}
     together, apart = (
-        Resident().policy(critic, Inference(Plain(), **settings, prefill_rows=rows)).open(
+        Resident().policy(critic, Inference(Plain(), **limits, prefill_rows=rows)).open(
             prompts, [0, 1, 2]
         )
         for rows in (8, 2)
@@ -86,5 +87,13 @@ def test_prompts_prefilled_apart_have_their_values(critic):
 
 
 def test_a_policy_without_a_head_has_no_values(plain):
-    settings = Inference(Plain(), context=32, max_episode_tokens=16, max_turn_tokens=8)
-    assert not Resident().policy(plain, settings).critic
+    iota = Inference(Plain(), context=32, max_episode_tokens=16, max_turn_tokens=8)
+    assert not Resident().policy(plain, iota).critic
+
+
+def test_a_setting_at_its_default_leaves_a_version_as_it_was():
+    document = settings(Tiny(**SMALL))
+    assert "critic" not in document["settings"]
+    assert settings(Tiny(**SMALL, critic=True))["settings"] == {
+        **document["settings"], "critic": True,
+    }  # fmt: skip
