@@ -59,6 +59,8 @@ def attention_mask(module: Any, mask: Tensor) -> Tensor:
 class SlotLayer(DynamicLayer):
     """Keys and values in a buffer that doubles, so that a step writes and does not copy."""
 
+    keys: Any
+    values: Any
     length = 0
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -229,6 +231,7 @@ class Session:
         self.head = head_of(module)
         self.value_head = getattr(module, "value_head", None)
         self.values_B: Tensor | None = None
+        self.logits_BV: Tensor
         self.layers = module.config.get_text_config().num_hidden_layers
         self.cache = self._cache()
         self.mask_BS = torch.zeros(len(prompts), 0, dtype=torch.bool, device=self.device)
