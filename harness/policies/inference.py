@@ -15,7 +15,6 @@ from harness import identity
 from harness.forms import Inference as Document
 
 ATTENTION = ("eager", "sdpa", "flash_attention_2")
-DTYPES = ("model", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Inference:
                   (0 <= self.min_p < 1, "min_p", "in [0, 1)"),
                   (self.decode_rows >= 0, "decode_rows", "0 (all) or more"),
                   (self.attention in ATTENTION, "attention", f"one of {', '.join(ATTENTION)}"),
-                  (self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")]  # fmt: skip
+                  (self.dtype == "model", "dtype", "model: that of model.dtype")]  # fmt: skip
         checks += [(getattr(self, name) >= 1, name, "at least 1") for name in positive]
         for good, name, right in checks:
             if not good:

@@ -139,6 +139,14 @@ class Resident:
                 "another, such as eager"
             ) from None
 
+    @staticmethod
+    def knobs(threads: int, deterministic: bool) -> None:
+        """Set what torch keeps for the whole process: every map that computes sets it anew."""
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+        # buffers that are about to be written need no filling
+        torch.utils.deterministic.fill_uninitialized_memory = False
+
     def drop(self) -> None:
         """Hold nothing: the next model gets a module of its own."""
         self.caches.clear()
@@ -213,7 +221,7 @@ class ResidentPolicy:
 
     def open(self, prompts: Sequence[Sequence[int]], rows: Sequence[int]) -> Session:
         """Prefill each prompt once, and give row i the cache of prompt rows[i]."""
-        torch.set_num_threads(self.inference.threads)
+        self.resident.knobs(self.inference.threads, self.inference.deterministic)
         module = self.resident.load(self.model)
         self.resident.attend(self.inference.attention, "inference.attention")
         return Session(module, self.inference, prompts, rows, self.resident.whole)

@@ -68,6 +68,8 @@ class DeepSpeed:
     checkpointing: bool = False
     """Activation checkpointing."""
     threads: int = 1
+    deterministic: bool = True
+    """Torch's deterministic algorithms."""
     attention: str = "sdpa"
     deepspeed: Mapping[str, Any] = field(default_factory=dict)
     """DeepSpeed's own keys."""
@@ -94,9 +96,7 @@ class DeepSpeed:
                     f"update.deepspeed.{key} belongs to the harness; use update's own keys"
                 )
             if key in STATEFUL:
-                raise ValueError(
-                    f"update.deepspeed.{key} keeps state outside (M, s); leave it out"
-                )
+                raise ValueError(f"update.deepspeed.{key} keeps state outside (M, s); leave it out")
 
     def config(self, dtype: Any) -> dict[str, Any]:
         """DeepSpeed's configuration for a model of this dtype."""
@@ -112,9 +112,7 @@ class DeepSpeed:
         }  # fmt: skip
 
     def __call__(self, state: State, G: Lesson, seed: Seed) -> Proposal:
-        import torch
-
-        torch.set_num_threads(self.threads)
+        self.resident.knobs(self.threads, self.deterministic)
         self.objective.check(G)
         world = self.resident.world
         if world.size != self.ranks:
@@ -261,11 +259,13 @@ class Training:
         nothing = {name: np.zeros_like(array) for name, array in extra.items()}
         for i, (batch, counts) in enumerate(todo):
             rows = self.rows(batch, extra if counts else nothing)
+            engine.module.train(settings.checkpointing)
             loss, stats = engine.ds(
                 batch, rows, mode="given" if two_pass else "policy", objective=kernel,
                 temperature=self.temperature, value=critic,
             )  # fmt: skip
             engine.backward(loss, last=i == len(todo) - 1)
+            engine.module.eval()
             if counts:
                 self.tokens += batch.tokens
                 self.gather(batch, stats, loss, two_pass)

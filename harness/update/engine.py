@@ -31,8 +31,7 @@ from harness.update.shards import MOMENTS, Part
 
 @dataclass(frozen=True)
 class Held:
-    """An artifact whose tensors live in the engine while it holds them; the identifier is its own.
-    """
+    """An artifact whose tensors live in the engine while it holds them; the identifier is its own."""
 
     kind: str
     meta: Mapping[str, Any]
@@ -104,6 +103,8 @@ class Engine:
         self.files = getattr(model, "files", {})
         for parameter in module.parameters():
             parameter.requires_grad_(True)
+        if settings.checkpointing:
+            checkpoint(module)
         join_world()
         import deepspeed
 
@@ -341,6 +342,21 @@ class Engine:
         """Without ZeRO or a wrapper DeepSpeed keeps no norm: take it before the step clips."""
         grads = [p.grad for p in self.names.values() if p.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
+
+
+def checkpoint(module: Any) -> None:
+    """Keep only the inputs of layers, and compute the rest again backward: the same numbers.
+
+    transformers does so in training mode only, which dropout must not notice.
+    """
+    dropped = [m.p for m in module.modules() if isinstance(m, torch.nn.Dropout)]
+    named = [v for k, v in module.config.to_dict().items() if "dropout" in k or "pdrop" in k]
+    if any(p for p in [*dropped, *named] if isinstance(p, float)):
+        raise ValueError(
+            "update.checkpointing is true, but this model drops activations at random when it "
+            "trains; set its dropout to 0, or checkpointing to false"
+        )
+    module.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:

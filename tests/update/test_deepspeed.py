@@ -343,3 +343,12 @@ def test_other_settings_that_cannot_be_are_refused():
 
 def test_clipping_and_precision_are_the_harness_own():
     assert {"gradient_clipping", "bf16", "zero_allow_untested_optimizer"} <= set(OWNED)
+
+
+def test_checkpointing_gives_the_same_numbers(play, update):
+    found = []
+    for on in (False, True):
+        game = play()
+        found.append(update(game.resident, checkpointing=on)(game.state, game.G, Seed("33" * 16)))
+    assert found[0].state.exact() == found[1].state.exact()
+    assert found[0].report["metrics"] == found[1].report["metrics"]
