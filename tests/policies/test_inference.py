@@ -11,7 +11,7 @@ CHANGES = {
     "temperature": 0.9, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "max_turn_tokens": 3,
     "max_turns": 2, "max_episode_tokens": 400, "context": 999, "engine": "other",
     "attention": "eager", "threads": 2, "decode_rows": 7, "prefill_rows": 3,
-    "deterministic": False,
+    "deterministic": False, "ranks": 2,
 }  # fmt: skip
 
 
@@ -19,7 +19,7 @@ def test_every_setting_is_in_the_identifier():
     ids = {Inference(Plain(), **{name: value}).id for name, value in CHANGES.items()}
     assert len(ids | {Inference(Plain()).id}) == len(CHANGES) + 1
     fields = set(Inference.__dataclass_fields__) - {"serializer", "version"}
-    assert fields == {*CHANGES, "dtype"}  # which has one value: a model runs in its own
+    assert fields == {*CHANGES, "dtype"}  # of one value: a model runs in its own
 
 
 def test_the_identifier_has_a_golden_value():
