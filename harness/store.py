@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, overload
@@ -118,6 +118,22 @@ class Store:
             return False
         return True
 
+    def path(self, kind: str, identifier: str) -> _Fetched:
+        """The file of a value, as a context: a copy where the store is not local."""
+        return self._path(kind, identifier)
+
+    def admit(self, kind: str, identifier: str, file: Path) -> None:
+        """Take over a file that was checked to hold the value of this identifier."""
+        folder = _folder(kind, identifier)
+        if self.has(kind, identifier):
+            return
+        if (local := self._local) is None:
+            with tempfile.TemporaryDirectory(prefix="harness-put-") as scratch:
+                shutil.copy(file, Path(scratch) / NAME)
+                self._repository.log_artifact(str(Path(scratch) / NAME), folder)
+            return
+        _install(local / folder / NAME, lambda path: shutil.copyfile(file, path))
+
     def delete(self, kind: str, identifier: str) -> None:
         """Drop the bytes of a value; records that name it stay as they are."""
         folder = _folder(kind, identifier)
@@ -141,6 +157,17 @@ class Store:
     def retired(self, kind: str, identifier: str) -> bool:
         """Whether a value was dropped on purpose."""
         return self._has(_folder(kind, identifier), RETIRED)
+
+    @staticmethod
+    def read(kind: str, path: Path) -> Packed | Artifact:
+        """A value from a file of unknown origin, without the files that it names."""
+        cls = PACKED.get(kind)
+        try:
+            head, arrays = _load(path, "pt" if cls is None else "np")
+            meta = head["meta"]
+        except Exception as error:  # the reader's errors have no common class
+            raise Corrupt(f"it cannot be read as a stored value: {error}") from error
+        return Artifact(kind, meta, arrays) if cls is None else cls(meta, arrays)
 
     def _read(self, cls: type[Any], name: str, path: Path) -> Any:
         packed = issubclass(cls, Packed)
@@ -241,12 +268,16 @@ def _load(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _publish(value: Packed | Artifact, path: Path) -> None:
+    _install(path, lambda scratch: _write(value, scratch))
+
+
+def _install(path: Path, write: Callable[[Path], object]) -> None:
     """Write a whole file or none, durable before its name exists."""
     fresh = not path.parent.is_dir()
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{uuid.uuid4().hex}")
     try:
-        _write(value, scratch)
+        write(scratch)
         sync(scratch)
         scratch.chmod(0o444)
         scratch.replace(path)

@@ -1,0 +1,158 @@
+"""A lineage as one file: a plain tar whose bytes are a function of the lineage.
+
+    manifest.json                             the schema, the name, and every member's size and hash
+    records/<i>/record.json                   in an order in which parents come before children
+    records/<i>/pages/<name>                  the further artifacts that the record seals
+    content/<kind>/<hex>.safetensors          the values that records name, where they are stored
+
+Run ids, paths and times stay behind: identity is by digest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.identity import canonical
+from harness.ledger import files
+from harness.ledger.entry import MAIN, Entry, folder_of
+from harness.ledger.lineage import Lineage
+from harness.store import META, PACKED, Store
+
+SCHEMA = "harness/bundle/v1"
+MANIFEST = "manifest.json"
+RECORD = re.compile(r"records/(0|[1-9]\d{0,8})/record\.json")
+PAGE = re.compile(r"records/(0|[1-9]\d{0,8})/pages/(.+)")
+CONTENT = re.compile(r"content/([a-z][a-z_-]{0,40})/([0-9a-f]{64})\.safetensors")
+IDENTIFIER = re.compile(r"sha256:[0-9a-f]{64}")
+KINDS = (*sorted(PACKED), "model", "optimizer")
+"""Kinds of values that a bundle may hold."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a bundle may have at most: bytes of a member, bytes of all, members."""
+
+    member: int = 8 << 30
+    total: int = 64 << 30
+    members: int = 2_000_000
+
+
+Opener = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Gives a member's bytes as a file to read, as often as it is asked."""
+
+
+def export(lineage: Lineage, store: Store, file: Path) -> dict[str, int]:
+    """Write a bundle; returns how much is in it. The file appears whole or not at all."""
+    if file.exists():
+        raise ValueError(f"{file} exists; give the name of a file that does not exist yet")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"{file} lies in no folder; make {file.absolute().parent} first")
+    members = list(_members(lineage, store))
+    rows: list[tuple[str, int, str]] = []
+    for name, opener in members:
+        with opener() as data:
+            rows.append((name, *measured(data)))
+    head = canonical({"schema": SCHEMA, "lineage": lineage.name, "members": rows})
+    scratch = file.with_name(f".{file.name}.part")
+    try:
+        with tarfile.open(scratch, "w", format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, MANIFEST, len(head), io.BytesIO(head))
+            for (name, opener), (_, size, _) in zip(members, rows, strict=True):
+                with opener() as data:
+                    _add(tar, name, size, data)
+        scratch.replace(file)
+    finally:
+        scratch.unlink(missing_ok=True)
+    records = sum(RECORD.fullmatch(name) is not None for name, _ in members)
+    pages = sum(PAGE.fullmatch(name) is not None for name, _ in members)
+    return {"records": records, "pages": pages, "values": len(members) - records - pages}
+
+
+def measured(data: Any) -> tuple[int, str]:
+    """The size and the hash of what a file gives."""
+    size, hasher = 0, hashlib.sha256()
+    while block := data.read(1 << 20):
+        size += len(block)
+        hasher.update(block)
+    return size, "sha256:" + hasher.hexdigest()
+
+
+def identifiers(value: Any) -> Iterator[str]:
+    """Everything in a record that is spelt as an identifier."""
+    if isinstance(value, str):
+        if IDENTIFIER.fullmatch(value):
+            yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from identifiers(item)
+
+
+def header(path: Path) -> dict[str, Any]:
+    """The one metadata entry of a stored file, read as JSON and nothing else."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > 1 << 26:
+            raise ValueError("its header is longer than any of ours")
+        named = json.loads(file.read(size)).get("__metadata__")
+    if not isinstance(named, dict) or set(named) != {META}:
+        raise ValueError("its metadata is not that of a stored value")
+    head: dict[str, Any] = json.loads(named[META])
+    return head
+
+
+def _members(lineage: Lineage, store: Store) -> Iterator[tuple[str, Opener]]:
+    named: dict[str, None] = {}
+    for i, entry in enumerate(_entries(lineage)):
+        document = entry.document
+        encoded = document.encoded
+        yield f"records/{i}/record.json", functools.partial(io.BytesIO, encoded)
+        folder = folder_of(lineage.client, lineage.client.get_run(entry.run))
+        for name in sorted(document.sealed.get("files", {})):
+            data = files.read(folder, name)
+            if data is None:
+                raise ValueError(f"round {entry.n} lacks its artifact {name}; `verify` says more")
+            yield f"records/{i}/pages/{name}", functools.partial(io.BytesIO, data)
+        named |= dict.fromkeys(identifiers([document.exact, document.sealed]))
+    found: set[tuple[str, str]] = set()
+    for identifier in named:
+        found |= {(kind, identifier) for kind in KINDS if store.has(kind, identifier)}
+    for kind, identifier in list(found):
+        if kind == "model":
+            with store.path(kind, identifier) as path:
+                if (files_of := header(path).get("files")) and store.has("tokenizer", files_of):
+                    found.add(("tokenizer", files_of))
+    for kind, identifier in sorted(found):
+        name = f"content/{kind}/{identifier.removeprefix('sha256:')}.safetensors"
+        yield name, functools.partial(_opened, store, kind, identifier)
+
+
+def _entries(lineage: Lineage) -> Iterator[Entry]:
+    """Every record once, parents before children."""
+    seen: set[str] = set()
+    for branch in (MAIN, *sorted(lineage.forks())):
+        for entry in lineage.walk(branch):
+            if entry.run not in seen:
+                seen.add(entry.run)
+                yield entry
+
+
+@contextlib.contextmanager
+def _opened(store: Store, kind: str, identifier: str) -> Iterator[Any]:
+    with store.path(kind, identifier) as path, path.open("rb") as file:
+        yield file
+
+
+def _add(tar: tarfile.TarFile, name: str, size: int, data: Any) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    tar.addfile(info, data)

@@ -1,0 +1,323 @@
+"""Taking a bundle in: everything is checked in a scratch folder before anything of it is kept.
+
+Refused, each with one sentence that names the member: a name that is not one of ours (so no path
+leads out), links and devices, more or larger members than allowed, bytes that are not those of the
+manifest, a record that is not canonical or does not follow its parent, a page or a value that is
+not what its digest says, and a map of a package that the user did not name. Values are read as
+safetensors: there is nothing that could be unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.identity import canonical
+from harness.ledger import bundle, files, projection
+from harness.ledger.attempt import WRITER, writer
+from harness.ledger.bundle import CONTENT, KINDS, MANIFEST, PAGE, RECORD, Limits
+from harness.ledger.connection import retrying
+from harness.ledger.entry import MAIN, Entry, branch_name, folder_of
+from harness.ledger.ledger import GENESIS, NAME, Ledger, _lineage_name
+from harness.ledger.lineage import Lineage
+from harness.ledger.record import Broken, Document
+from harness.store import Corrupt, Store, TokenizerFiles
+
+STORE = "harness.store"
+
+
+@dataclass
+class Checked:
+    """A bundle of which everything holds."""
+
+    name: str
+    documents: list[Document] = field(default_factory=list)
+    pages: dict[int, dict[str, Path]] = field(default_factory=dict)
+    values: list[tuple[str, str, Path]] = field(default_factory=list)
+
+
+def admit(
+    ledger: Ledger, store: Store, file: Path, name: str, packages: tuple[str, ...], limits: Limits
+) -> tuple[Lineage, int]:
+    """Verify a bundle and append what of it is not here yet; returns how many records that were."""
+    with tempfile.TemporaryDirectory(prefix="harness-import-") as scratch:
+        checked = check(file, Path(scratch), packages, limits)
+        checked.name = _lineage_name(name or checked.name)
+        found = ledger.find(checked.name)
+        present = {} if found is None else _present(found, checked)
+        for kind, identifier, path in checked.values:
+            store.admit(kind, identifier, path)
+        if found is not None:
+            return found, _append(found, checked, present)
+        root = store.root if "://" in store.root else str(Path(store.root).resolve())
+        return _begin(ledger, checked, root)
+
+
+def check(file: Path, scratch: Path, packages: tuple[str, ...], limits: Limits) -> Checked:
+    """Unpack a bundle into a scratch folder, and hold every member to what it should be."""
+    checked, places = Checked(""), dict[str, Path]()
+    for name, path in _unpacked(file, scratch, limits, checked):
+        places[name] = path
+        if RECORD.fullmatch(name):
+            with _naming(name):
+                document = Document.parse(path.read_bytes())
+                _allowed(document, packages)
+            if name != f"records/{len(checked.documents)}/record.json":
+                raise ValueError(f"{name} is not in its place in the bundle; export it again")
+            checked.documents.append(document)
+        elif page := PAGE.fullmatch(name):
+            checked.pages.setdefault(int(page[1]), {})[page[2]] = path
+    _chain(checked)
+    for i, document in enumerate(checked.documents):
+        sealed, there = document.sealed.get("files", {}), checked.pages.get(i, {})
+        for name in sorted({*sealed, *there}):
+            digest = None
+            if name in there:
+                with there[name].open("rb") as data:
+                    digest = bundle.measured(data)[1]
+            if digest != sealed.get(name):
+                raise ValueError(f"records/{i}/pages/{name} is not what its record seals")
+    _values(checked, {n: p for n, p in places.items() if CONTENT.fullmatch(n)})
+    return checked
+
+
+def _unpacked(
+    file: Path, scratch: Path, limits: Limits, checked: Checked
+) -> Iterator[tuple[str, Path]]:
+    name, rows, total = MANIFEST, None, 0
+    try:
+        with tarfile.open(file, "r:") as tar:
+            for i, info in enumerate(tar):
+                _plain(info, i, limits)
+                total += info.size
+                if total > limits.total:
+                    raise ValueError(
+                        f"{info.name} exceeds {limits.total} bytes in all; raise the limit"
+                    )
+                path, data = scratch / str(i), tar.extractfile(info)
+                assert data is not None
+                with path.open("wb") as out:
+                    while block := data.read(1 << 20):
+                        out.write(block)
+                with path.open("rb") as again:
+                    size, digest = bundle.measured(again)
+                if rows is None:
+                    rows = _manifest(info.name, path, limits, checked)
+                elif not rows or rows[0][0] != info.name:
+                    raise ValueError(
+                        f"{info.name} is not where the manifest has it; it was altered"
+                    )
+                else:
+                    if rows.pop(0)[1:] != [size, digest]:
+                        raise ValueError(
+                            f"{info.name} is not the bytes of the manifest; it was altered"
+                        )
+                    yield info.name, path
+                name = rows[0][0] if rows else "its end"
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ValueError(f"{file} cannot be read at {name}: {error}") from error
+    if rows is None or rows:
+        raise ValueError(f"{file} is cut short: it lacks {name}")
+
+
+def _plain(info: tarfile.TarInfo, i: int, limits: Limits) -> None:
+    """A regular file under one of our names, of a size that is allowed."""
+    shown = info.name[:200]
+    page = PAGE.fullmatch(info.name)
+    ours = (
+        info.name == MANIFEST or RECORD.fullmatch(info.name) or CONTENT.fullmatch(info.name) or page
+    )
+    parts = info.name.split("/")
+    if not ours or {"", ".", ".."} & set(parts) or "\\" in info.name or "\0" in info.name:
+        raise ValueError(f"{shown!r} is no name of a bundle's member; it is refused")
+    if page and page[2] == files.RECORD:
+        raise ValueError(f"{shown!r} would stand in the place of a record; it is refused")
+    if not info.isreg() or info.sparse is not None:
+        raise ValueError(f"{shown!r} is not a plain file; links and devices are refused")
+    if info.size > limits.member:
+        raise ValueError(
+            f"{shown!r} has {info.size} bytes, {limits.member} are allowed; raise the limit"
+        )
+    if i > limits.members:
+        raise ValueError(f"{shown!r} is one member more than {limits.members}; raise the limit")
+
+
+def _manifest(name: str, path: Path, limits: Limits, checked: Checked) -> list[list[Any]]:
+    try:
+        data = path.read_bytes()
+        head = json.loads(data)
+        good = name == MANIFEST and head["schema"] == bundle.SCHEMA and canonical(head) == data
+        rows: list[list[Any]] = head["members"]
+        names = [str(row[0]) for row in rows]
+        checked.name = str(head["lineage"])
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{name} is no manifest of a bundle ({error}); export it again") from error
+    if not good or len(set(names)) != len(names):
+        raise ValueError(f"{name} is no manifest of {bundle.SCHEMA}; export the lineage again")
+    return rows
+
+
+def _chain(checked: Checked) -> None:
+    """Every record follows one before it; a branch leaves another where it has its parent."""
+    by_seal: dict[str, Document] = {}
+    taken: set[tuple[str | None, str]] = set()
+    branches: set[str] = set()
+    for i, document in enumerate(checked.documents):
+        with _naming(f"records/{i}/record.json"):
+            branch_name(document.branch)
+            genesis = "genesis" in document.exact
+            parent = by_seal.get(document.parent_seal or "")
+            first = genesis and i == 0 and document.parent is None and document.parent_seal is None
+            later = (
+                not genesis and parent is not None and parent.identity == document.parent
+                and document.n == parent.n + 1
+            )  # fmt: skip
+            foreign = parent is not None and document.branch != parent.branch
+            twice = (document.parent_seal, document.branch) in taken or (
+                foreign and document.branch in branches
+            )
+            if not ((first and document.branch == MAIN) or later) or twice:
+                raise ValueError("it does not follow a record before it")
+            projection.params(document), projection.metrics(document), document.resulting
+        branches.add(document.branch)
+        taken.add((document.parent_seal, document.branch))
+        by_seal[document.seal] = document
+    if not checked.documents:
+        raise ValueError("the bundle holds no record; export the lineage again")
+
+
+def _values(checked: Checked, places: Mapping[str, Path]) -> None:
+    """Each value has its identifier; of a model's further files, the one that its meta names."""
+    for name, path in places.items():
+        found = CONTENT.fullmatch(name)
+        assert found is not None
+        kind, identifier = found[1], "sha256:" + found[2]
+        with _naming(name):
+            if kind not in KINDS:
+                raise ValueError(f"{kind!r} is no kind of value")
+            head = bundle.header(path)
+            if set(head) != {"meta", "files"}:
+                raise ValueError("its metadata is not that of a stored value")
+            value = Store.read(kind, path)
+            if value.id != identifier:
+                raise ValueError(f"it holds {value.id}")
+            if head["files"] is not None:
+                tokenizer = str(head["files"]).removeprefix("sha256:")
+                member = places.get(f"content/tokenizer/{tokenizer}.safetensors")
+                if kind != "model" or member is None:
+                    raise ValueError("the files that it names are not in the bundle")
+                _tokenizer(head["meta"], member)
+        checked.values.append((kind, identifier, path))
+
+
+def _tokenizer(meta: Mapping[str, Any], path: Path) -> None:
+    """The files that come with a model are those of the tokenizer in its identity."""
+    from harness.policies import tokenizer
+
+    if meta.get("tokenizer") != tokenizer.identify(files_of(path)):
+        raise ValueError("its tokenizer's files are another tokenizer's")
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    value = Store.read("tokenizer", path)
+    assert isinstance(value, TokenizerFiles)
+    return value.files
+
+
+def _allowed(document: Document, packages: tuple[str, ...]) -> None:
+    """Every map that a configuration names is of harness or of a named package."""
+    roots = {"harness", *packages}
+    for target in _named(document.sealed):
+        if target.partition(".")[0] not in roots:
+            raise ValueError(
+                f"it names {target!r}, which is not of harness; give --package if you trust it"
+            )
+
+
+def _named(value: Any, key: str = "") -> Iterator[str]:
+    """What a configuration would import: targets, packages, and paths of functions."""
+    if isinstance(value, str):
+        if key == "_target_" or key == "packages" or (key == "path" and ":" in value):
+            yield value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _named(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _named(item, key)
+
+
+def _present(lineage: Lineage, checked: Checked) -> dict[str, Entry]:
+    """The records that are here already, by seal. Raises ValueError where they are others."""
+    if lineage.genesis.seal != checked.documents[0].seal:
+        raise ValueError(
+            f"the lineage {lineage.name!r} here began otherwise; give another name with --name"
+        )
+    found = {e.seal: e for b in (MAIN, *lineage.forks()) for e in lineage.walk(b)}
+    places = {(e.document.parent_seal, e.branch): e for e in found.values()}
+    for document in checked.documents:
+        there = places.get((document.parent_seal, document.branch))
+        if there is not None and there.seal != document.seal:
+            raise ValueError(
+                f"round {document.n} of {document.branch!r} is another here; give another name "
+                "with --name"
+            )
+    return found
+
+
+def _begin(ledger: Ledger, checked: Checked, root: str) -> tuple[Lineage, int]:
+    """Write the whole lineage ahead; only what confirms its first record makes it one."""
+    client, document = ledger.client, checked.documents[0]
+    tags = {"ledger.kind": "lineage", WRITER: writer(), STORE: root}
+    run = retrying(lambda: client.create_run(
+        ledger.experiment.experiment_id, tags=tags, run_name=checked.name
+    ))  # fmt: skip
+    lineage = ledger._lineage(run, checked.name)
+    done = False
+    try:
+        files.write(folder_of(client, run), {files.RECORD: document.encoded})
+        genesis = Entry(lineage.run, document, {})
+        count = 1 + _append(lineage, checked, {document.seal: genesis})
+        lineage._batch(lineage.run, {**projection.params(document), NAME: checked.name})
+        elected = ledger._elect(lineage, document.seal)
+        done = elected is not None and elected.run == lineage.run
+        if not done:
+            raise ValueError(f"another process began {checked.name!r} meanwhile; import again")
+    finally:
+        if not done:
+            lineage._swap(lineage.run, GENESIS, "void")
+            client.set_terminated(lineage.run, "FAILED")
+            client.delete_run(lineage.run)
+    client.set_terminated(lineage.run, "FINISHED")
+    return lineage, count
+
+
+def _append(lineage: Lineage, checked: Checked, present: dict[str, Entry]) -> int:
+    count = 0
+    for i, document in enumerate(checked.documents):
+        if document.seal in present:
+            continue
+        parent = present[document.parent_seal or ""]
+        with lineage.attempt(parent, document.branch) as ours:
+            pages = {name: path.read_bytes() for name, path in checked.pages.get(i, {}).items()}
+            files.write(ours.artifact_uri, {files.RECORD: document.encoded, **pages})
+            lineage.describe(ours, document)
+            present[document.seal] = lineage.commit(ours, document)
+        count += 1
+    return count
+
+
+@contextlib.contextmanager
+def _naming(member: str) -> Iterator[None]:
+    """Whatever is wrong within is said of a member, in one sentence."""
+    try:
+        yield
+    except (Broken, Corrupt, ValueError, KeyError, TypeError, AttributeError, OverflowError,
+            RecursionError) as error:  # fmt: skip
+        raise ValueError(f"{member} is refused: {' '.join(str(error).split())}") from error
