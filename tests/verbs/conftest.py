@@ -40,3 +40,14 @@ def call(lineage_folder, monkeypatch, capsys):
         return code, out.out, out.err
 
     return run
+
+
+@pytest.fixture
+def ledger(tmp_path, empty_ledger):
+    """A ledger without a lineage, in a folder of its own."""
+    import shutil
+
+    from harness.ledger.ledger import Ledger
+
+    shutil.copy(empty_ledger, tmp_path / "mlflow.db")
+    return Ledger.open(f"sqlite:///{tmp_path}/mlflow.db")

@@ -21,3 +21,27 @@ def test_log_shows_rounds_and_attempts(call):
     assert code == 0
     assert [line.split()[1] for line in out.splitlines()[2:5]] == ["accept", "reject", "accept"]
     assert out.splitlines()[5] == "attempt at round 3 (failed after R): tokens 5"
+
+
+def test_log_draws_branches(tmp_path, ledger):
+    import rounds
+
+    from harness.verbs.log import drawn
+
+    lineage = ledger.begin("g", rounds.begin())
+    for _ in range(4):
+        rounds.append(lineage)
+    own = rounds.append(lineage, lineage.at(1), branch="side", salt="x")
+    rounds.append(lineage, branch="side")
+    rounds.append(lineage, own, branch="deeper", salt="y")
+    rounds.append(lineage, lineage.at(0), branch="early", salt="z")
+    assert [line[:8].rstrip() for line in drawn(lineage)] == [
+        "*", "| *", "| | *", "| |/", "* |", "| *", "|/", "*", "|     *", "|____/", "*", "*",
+    ]  # fmt: skip
+    assert [line.split()[-1] for line in drawn(lineage)[:3]] == ["(main)", "(side)", "(deeper)"]
+
+
+def test_log_graph_names_the_lineage(call):
+    code, out, _ = call("log", "--graph")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["a", *"****"]
