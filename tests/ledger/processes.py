@@ -55,9 +55,9 @@ def crash(uri, store, step):
     rounds.append(lineage, attempt=attempt, store=Store(store), step=die)
 
 
-def race(uri, writer, rounds_each, start):
+def race(uri, writer, rounds_each, start, name):
     """Append to the head of one chain, again and again; say who was beaten how often."""
-    lineage = Ledger.open(uri).find("race")
+    lineage = Ledger.open(uri).find(name)
     time.sleep(max(0.0, start - time.time()))
     done = beaten = 0
     while done < rounds_each:
@@ -78,6 +78,24 @@ def begin(uri, start):
     print(ledger.experiment.experiment_id, ledger.begin("one", rounds.begin()).run, flush=True)
 
 
+def fill(uri, store):
+    """Append until no file may grow any further; say how many rounds were committed."""
+    import resource
+    import signal
+
+    lineage = Ledger.open(uri).begin("full", rounds.begin(store=Store(store)))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    grown = os.path.getsize(uri.removeprefix("sqlite:///")) + 100_000
+    done = 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (grown, grown))
+    try:
+        while True:
+            rounds.append(lineage, store=Store(store))
+            done += 1
+    except Exception:
+        print("full", done, flush=True)
+
+
 def terminate(uri, _):
     """Wait inside an attempt for a signal."""
     ledger = Ledger.open(uri)
@@ -93,11 +111,13 @@ def main(mode, uri, *rest):
         return [code(fork(crash, uri, rest[0], step)) for step in STEPS]
     if mode == "race":
         soon = time.time() + 1
-        workers = [fork(race, uri, i, int(rest[1]), soon) for i in range(int(rest[0]))]
+        workers = [fork(race, uri, i, int(rest[1]), soon, rest[2]) for i in range(int(rest[0]))]
         return [code(worker) for worker in workers]
     if mode == "begin":
         soon = time.time() + 0.5
         return [code(worker) for worker in [fork(begin, uri, soon) for _ in range(4)]]
+    if mode == "fill":
+        return [code(fork(fill, uri, *rest))]
     terminate(uri, None)
     return []
 

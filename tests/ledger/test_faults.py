@@ -124,10 +124,10 @@ def test_a_whole_orphan_can_be_adopted_while_it_could_follow_the_head(ledger, tm
         repair.adopt(lineage, attempt.run)
 
 
-def raced(uri, writers, each):
+def raced(uri, writers, each, name="race", timeout=120):
     ledger = Ledger.open(uri)
-    lineage = ledger.begin("race", rounds.begin())
-    lines, codes, errors = run("race", uri, writers, each)
+    lineage = ledger.begin(name, rounds.begin())
+    lines, codes, errors = run("race", uri, writers, each, name, timeout=timeout)
     assert codes == [0] * writers, errors
     beaten = sum(int(line.split()[2]) for line in lines)
     entries = list(lineage.walk())
@@ -147,6 +147,51 @@ def test_four_writers_lose_no_record_and_double_none(ledger):
 
 def test_writers_race_through_a_server_as_well(server):
     raced(server, 2, 2)
+
+
+def test_sixteen_writers_lose_no_record_and_double_none(ledger):
+    assert raced(ledger.uri, 16, 3, timeout=500) > 0
+
+
+def test_sixteen_writers_race_through_a_server(server):
+    assert raced(server, 16, 3, name="race of sixteen", timeout=500) > 0
+
+
+def test_a_disk_that_fills_up_leaves_what_was_committed(ledger, tmp_path):
+    lines, codes, _ = run("fill", ledger.uri, tmp_path / "cas")
+    assert codes == [0]
+    (word, count), store = lines[0].split(), Store(str(tmp_path / "cas"))
+    assert (word, int(count) > 0) == ("full", True)
+    lineage = ledger.find("full")
+    committed = list(lineage.walk())[-1].n + 1
+    assert committed == int(count)
+    assert verify(lineage, store).problems == []
+    rounds.append(lineage, store=store)
+    repair.repair(lineage)
+    report = green(lineage, store)
+    assert (report.notes, report.records) == ([], committed + 2)
+
+
+@pytest.mark.parametrize("name", ["create_run", "log_batch", "log_param", "set_tag"])
+def test_a_store_that_fails_in_the_middle_loses_no_record(ledger, monkeypatch, name):
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    lineage = ledger.begin("a", rounds.begin())
+    rounds.append(lineage)
+    kept = getattr(MlflowClient, name)
+
+    def fails(*given, **more):
+        raise MlflowException("the store went away")
+
+    monkeypatch.setattr(MlflowClient, name, fails)
+    with pytest.raises(MlflowException, match="went away"):
+        rounds.append(lineage)
+    monkeypatch.setattr(MlflowClient, name, kept)
+    rounds.append(lineage)
+    repair.repair(lineage)
+    report = green(lineage)
+    assert report.records == (4 if name == "set_tag" else 3)
 
 
 def test_four_first_comers_make_one_store_one_experiment_and_one_lineage(tmp_path):
