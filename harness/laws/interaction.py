@@ -221,10 +221,10 @@ def _score(law: Law, paths: Sequence[Any], name: str, level: float) -> Check:
     for path, *_ in paths:
         for n, token in enumerate(path):
             at = law.nexts.get(path[:n])
-            if at is None or not np.isfinite(at[token]):
+            if at is None or not math.isfinite(logp := float(at[token])):
                 break
             mean, var = moments[path[:n]]
-            total, variance, size = total + at[token] - mean, variance + var, size + 1
+            total, variance, size = total + logp - mean, variance + var, size + 1
     if variance == 0:
         return exact(FAMILY, f"{name}: temperature", True, size, "no choice to make")
     finds = f"a temperature off by {shift(level) / math.sqrt(variance):.1%}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def _pooled(
     return cells
 
 
+@lru_cache(maxsize=256)
 def noncentrality(freedom: int, level: float) -> float:
     """The non-centrality that a chi-square test at a level finds with POWER."""
     from scipy.optimize import brentq

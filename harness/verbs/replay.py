@@ -111,7 +111,8 @@ def _show(recorded: Recorded, found: Replayed) -> None:
             row.stage, NAMES[row.stage], f"[{color}]{row.verdict}[/]", _short(row.recorded),
             _short(row.replayed),
         )  # fmt: skip
-    console = Console(soft_wrap=True, highlight=False)
+    # an identifier that is folded cannot be compared
+    console = Console(width=max(Console().width, 120), soft_wrap=True, highlight=False)
     console.print(table)
     for row in found.rows:
         if not row.good or row.reason:

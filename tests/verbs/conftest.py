@@ -51,3 +51,21 @@ def ledger(tmp_path, empty_ledger):
 
     shutil.copy(empty_ledger, tmp_path / "mlflow.db")
     return Ledger.open(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+@pytest.fixture
+def ask(recorded_folder, monkeypatch, capfd):
+    """Run a verb over real rounds: exit code, output, errors."""
+    from harness.verbs import app
+
+    monkeypatch.chdir(recorded_folder)
+    # MLflow keeps one connection a URI in a process, so a relative one would lead elsewhere
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{recorded_folder}/mlflow.db")
+
+    def run(*arguments):
+        capfd.readouterr()
+        code = app(list(arguments))
+        out = capfd.readouterr()
+        return code, out.out, out.err
+
+    return run
