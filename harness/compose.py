@@ -88,7 +88,7 @@ class Jobs:
             print(arm)
         try:
             OmegaConf.resolve(cfg)
-            container = OmegaConf.to_container(cfg)
+            container: Any = OmegaConf.to_container(cfg)
         except Exception as error:
             raise ValueError(first_line(error)) from None
         from harness import config

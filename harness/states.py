@@ -8,6 +8,7 @@ this platform gave the same identifiers.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +109,10 @@ class States:
         same = again.state.exact() == record.proposal.state.exact()
         certified = same and again.decision is record.proposal.decision
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"recomputable": certified}))
+        # whole or not at all: a process may be killed here
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"recomputable": certified}))
+        draft.replace(path)
         return certified
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from harness.ledger.checks import Finding, Place
 from harness.ledger.entry import Entry
@@ -22,6 +23,7 @@ class Content:
         self.seen: set[str] = set()
         self.retired = 0
         self.absent = 0
+        self.behind: set[str] = set()
 
     def of(self, at: Place) -> Iterator[Finding]:
         """The small values of a record, and the states that are stored."""
@@ -47,25 +49,37 @@ class Content:
                 self.absent += 1
 
     def heads(self, heads: Iterable[Entry]) -> Iterator[Finding]:
-        """The state to go on from is always stored."""
+        """The state to go on from is stored, or one from which U was shown to compute it again."""
         if self.store is None:
             return
         for head in heads:
             for kind in STATE:
                 identifier = head.document.resulting[kind]
-                if not self.store.has(kind, identifier) and not self.store.retired(
-                    kind, identifier
-                ):
-                    name = f"resulting.{kind}"
-                    yield Finding(
-                        f"head of {head.branch}", name, identifier, "nothing in the store"
-                    )
+                if self.store.has(kind, identifier) or self.store.retired(kind, identifier):
+                    continue
+                if self.recomputable():
+                    self.behind.add(head.branch)
+                    continue
+                yield Finding(
+                    f"head of {head.branch}", f"resulting.{kind}", identifier,
+                    "nothing in the store",
+                )  # fmt: skip
+
+    def recomputable(self) -> bool:
+        """Whether an executed re-run gave the same state, beside this store. A run that ends
+        orderly stores its head; one that is killed leaves it to be computed from the last snapshot.
+        """
+        assert self.store is not None
+        certificates = Path(self.store.root).glob("certificates/*.json")
+        return any('"recomputable": true' in path.read_text() for path in certificates)
 
     def notes(self) -> Iterator[str]:
         if self.store is None:
             yield "no store was named, so the values that the records name were not looked at"
         if self.retired:
             yield f"{self.retired} values were dropped on purpose: they are known, not replayable"
+        for branch in sorted(self.behind):
+            yield f"the state of the head of {branch} is not stored: the next run computes it again"
         if self.absent:
             yield f"{self.absent} values of states between snapshots are not stored"
 

@@ -49,7 +49,9 @@ def drive(lineage: Lineage, store: Store, report: Report, deep: bool) -> None:
 
     if report.problems:
         return
-    for item in of_lineage(lineage, store, list(report.seals), deep):
+    walked = [entry for branch in report.heads for entry in lineage.walk(branch)]
+    places = dict.fromkeys((entry.branch, entry.n) for entry in walked if entry.n >= 0)
+    for item in of_lineage(lineage, store, list(places), deep):
         report.notes.append(item) if isinstance(item, str) else report.problems.append(item)
 
 

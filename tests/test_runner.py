@@ -1,0 +1,254 @@
+"""A lineage goes on from wherever it was left."""
+
+import csv
+import dataclasses
+import os
+import platform
+import pty
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# states between snapshots are recomputed, and gates reject some rounds
+SMALL = ("+round=quickstart", "rollout.attempts=4", "store.snapshot_every=3",
+         "update.gates.kl.budget=0.03", "lineage.name=small")  # fmt: skip
+ROUNDS = 6
+
+
+def identities(here, folder, *words):
+    return [row["id"] for row in here(folder, "log", "--json", *words).rows]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(here, empty_ledger, tmp_path_factory):
+    """A folder with a lineage of six rounds that ran at a stretch."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    shutil.copy(empty_ledger, folder / "mlflow.db")
+    said = here(folder, *SMALL, f"rounds={ROUNDS}")
+    assert (said.code, said.err) == (0, "")
+    (folder / "said").write_text(said.out)
+    return folder
+
+
+@pytest.fixture
+def copied(undisturbed, here, project):
+    """The same lineage, to be gone on with: run again, since records name their folder."""
+    said = here(project, *SMALL, "rounds=2")
+    assert said.code == 0
+    return project
+
+
+def test_every_round_is_a_line_and_the_end_says_where_to_look(undisturbed, here):
+    lines = (undisturbed / "said").read_text().splitlines()
+    rows = here(undisturbed, "log", "--json").rows
+    rounds = [line for line in lines if re.match(r" +\d+  reward", line)]
+    assert [line.split()[-1] for line in rounds] == [row["id"][7:19] for row in rows]
+    assert [("accept" in line) for line in rounds] == [row["decision"] == "accept" for row in rows]
+    assert {row["decision"] for row in rows} == {"accept", "reject"}
+    assert "reject (kl)" in "".join(rounds)
+    closing = "\n".join(lines[-5:])
+    assert f"small, {ROUNDS} rounds" in closing
+    assert rows[-1]["id"] in closing
+    assert "mlflow ui" in closing
+    assert "\x1b" not in "".join(lines)
+
+
+def test_where_nothing_is_left_to_do_it_says_so(undisturbed, here):
+    said = here(undisturbed, *SMALL, f"rounds={ROUNDS}")
+    assert said.code == 0
+    assert said.out.startswith(f"nothing to do: small has its {ROUNDS} rounds; raise `rounds`")
+
+
+def test_raising_rounds_goes_on_as_if_it_had_never_stopped(copied, undisturbed, here):
+    said = here(copied, *SMALL, f"rounds={ROUNDS}")
+    assert said.code == 0
+    assert "going on after round 1" in said.out
+    assert identities(here, copied) == identities(here, undisturbed)
+    assert here(copied, "verify").code == 0
+
+
+def test_a_missing_state_is_recomputed_and_a_branch_goes_its_own_way(undisturbed, here):
+    fork = ("lineage.parent=small@3", "lineage.branch=side")
+    said = here(undisturbed, *SMALL, "credit=rloo", "rounds=6", *fork)
+    assert (said.code, said.err) == (0, "")
+    assert "small, branch side: rounds to 6" in said.out
+    assert "from round 4 on, credit is credit.rloo@1; it was credit.group@1" in said.out
+    main, side = identities(here, undisturbed), identities(here, undisturbed, "--branch", "side")
+    assert side[:4] == main[:4]
+    assert len(side) == 6
+    assert side[4:] != main[4:]
+    again = here(undisturbed, *SMALL, "credit=rloo", "rounds=6", *fork)
+    assert again.out.startswith("nothing to do")
+    assert here(undisturbed, "verify").code == 0
+
+
+def test_a_map_may_change_within_a_lineage_and_is_shown(copied, here):
+    said = here(copied, *SMALL, "credit=rloo", "update.lr=3e-4", "rounds=3")
+    assert said.code == 0
+    assert "from round 2 on, credit is credit.rloo@1; it was credit.group@1" in said.out
+    assert "from round 2 on, update (update.deepspeed@1) has other settings" in said.out
+    names = [row["versions"]["C"]["name"] for row in here(copied, "log", "--json").rows]
+    assert names == ["credit.group@1", "credit.group@1", "credit.rloo@1"]
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("seeds.root=5", "the lineage 'small' began with seeds.root '0', not '5'"),
+        ("seeds=coupled", "the lineage 'small' began with seed law "),
+        ("model.seed=1", "the lineage 'small' began with another state"),
+        ("lineage.branch=other", "the branch 'other' does not exist yet; say what it forks from"),
+        ("lineage.parent=nobody", "there is no lineage 'nobody'; there are ['small']"),
+        ("lineage.parent=small@99", "has no round 99 on branch 'main'; its head is round 5"),
+    ],
+)
+def test_what_a_lineage_keeps_cannot_change(undisturbed, here, word, sentence):
+    before = identities(here, undisturbed)
+    said = here(undisturbed, *SMALL, "rounds=9", word)
+    assert said.code == 2
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert identities(here, undisturbed) == before
+
+
+def test_a_budget_stops_before_it_is_overdrawn(project, here):
+    # 8 problems of 4 attempts of at most 16 tokens can cost 512
+    said = here(project, *SMALL, "rounds=50", "budget.tokens.sampled=800")
+    assert said.code == 0
+    assert re.search(r"stopped before round \d+: tokens/sampled is at \d+ of 800, and a round can "
+                     "cost up to 512", said.out)  # fmt: skip
+    spent = sum(row["cost"]["tokens/sampled"] for row in here(project, "log", "--json").rows)
+    assert 288 < spent <= 800
+    again = here(project, *SMALL, "rounds=50", "budget.tokens.sampled=100")
+    assert f"stopped before round {len(identities(here, project))}: tokens/sampled" in again.out
+
+
+def test_a_process_that_loses_its_round_says_so_and_is_billed(copied, here, monkeypatch):
+    from harness import runner
+    from harness.credit.rloo import RLOO
+    from harness.world import ALONE
+
+    advance = runner.Session.advance
+
+    def raced(self, head, state, view, **more):
+        monkeypatch.setattr(runner.Session, "advance", advance)
+        maps = dataclasses.replace(self.experiment.maps, C=RLOO())
+        rival = dataclasses.replace(self.experiment, maps=maps, rounds=3)
+        assert runner.rounds(rival, ALONE) == 0
+        return advance(self, head, state, view, **more)
+
+    monkeypatch.setattr(runner.Session, "advance", raced)
+    said = here(copied, *SMALL, "rounds=3")
+    assert said.code == 1
+    assert re.search(r"error: round 2 of branch .main. was committed by another process .* this "
+                     "one is kept as an attempt, with its cost", said.err)  # fmt: skip
+    assert said.err.count("\n") == 1
+    listed = " ".join(here(copied, "log").out.split())
+    assert re.search(r"attempt at round 2 \(beaten after A\): .*tokens/sampled [1-9]", listed)
+    assert here(copied, "verify").code == 0
+    assert "nothing to do" in here(copied, *SMALL, "rounds=3").out
+
+
+def interrupted(start, folder, words, after, how):
+    """Start, wait until a round's line, wait a moment more, and end it; everything it said."""
+    process = start(folder, *words)
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if re.match(rf" +{after}  reward", line):
+            break
+    time.sleep(random.uniform(0, 0.5))
+    process.send_signal(how)
+    out, err = process.communicate()
+    return process.returncode, "".join(said) + out, err
+
+
+def test_killed_and_terminated_it_verifies_goes_on_and_ends_the_same(
+    project, apart, here, undisturbed
+):
+    words = (*SMALL, f"rounds={ROUNDS}")
+    for after, how in ((0, signal.SIGKILL), (2, signal.SIGTERM), (3, signal.SIGKILL)):
+        if len(identities(here, project)) > after:
+            continue
+        code, out, err = interrupted(apart, project, words, after, how)
+        assert code in (-how, 128 + how, 0), err
+        assert "\x1b" not in out
+        assert here(project, "verify").code == 0
+    final = apart(project, *words)
+    out, err = final.communicate()
+    assert (final.returncode, err) == (0, "")
+    assert identities(here, project) == identities(here, undisturbed)
+    assert here(project, "verify").code == 0
+
+
+def test_a_terminated_process_marks_its_attempt(project, apart, here):
+    code, _, err = interrupted(apart, project, (*SMALL, "rounds=500"), 0, signal.SIGTERM)
+    assert (code, err) == (143, "")
+    assert re.search(r"attempt at round \d+ \(killed", here(project, "log").out)
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_no_trace(tmp_path_factory, empty_ledger, apart, here, undisturbed):
+    words, rows = (*SMALL, f"rounds={ROUNDS}"), []
+    began = time.monotonic()
+    whole = apart(tmp_path_factory.mktemp("timed"), *words)
+    whole.communicate()
+    seconds = time.monotonic() - began
+    chance = random.Random(20)
+    for trial in range(20):
+        folder = tmp_path_factory.mktemp("killed")
+        shutil.copy(empty_ledger, folder / "mlflow.db")
+        moment = chance.uniform(0, seconds)
+        process = apart(folder, *words)
+        time.sleep(moment)
+        process.kill()
+        process.communicate()
+        left = len(identities(here, folder)) if here(folder, "log").code == 0 else 0
+        green = left == 0 or here(folder, "verify").code == 0
+        assert here(folder, *words).code == 0
+        same = identities(here, folder) == identities(here, undisturbed)
+        rows.append([trial, f"{moment:.2f}", left, green, same])
+        assert green
+        assert same
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    target = ROOT / "sweeps" / "results" / "kills.csv"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(
+            ["trial", "killed_after_s", "rounds_left", "verify", "same", "commit", "machine"]
+        )
+        machine = f"{platform.machine()} {os.cpu_count()} cores"
+        table.writerows([*row, commit.stdout.strip()[:12], machine] for row in rows)
+
+
+def test_a_terminal_shows_the_phase_the_speed_the_reward_and_the_cost(project, apart):
+    master, slave = pty.openpty()
+    process = apart(
+        project, *SMALL, "rounds=3", stdout=slave, stderr=slave, stdin=slave,
+        environment={"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    while process.poll() is None or select.select([master], [], [], 0)[0]:
+        if select.select([master], [], [], 0.2)[0]:
+            try:
+                shown += os.read(master, 65536)
+            except OSError:
+                break
+    os.close(master)
+    text = shown.decode()
+    assert process.wait() == 0
+    assert "\x1b[" in text
+    assert re.search(r"rolling out", text)
+    assert re.search(r"[\d,]+ tokens/s", text)
+    assert re.search(r"reward \d\.\d{3}, so far [\d,]+ tokens and \d\.\de\+\d+ FLOP", text)
+    assert "small, 3 rounds" in text
