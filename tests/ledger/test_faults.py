@@ -149,10 +149,12 @@ def test_writers_race_through_a_server_as_well(server):
     raced(server, 2, 2)
 
 
+@pytest.mark.slow
 def test_sixteen_writers_lose_no_record_and_double_none(ledger):
     assert raced(ledger.uri, 16, 3, timeout=500) > 0
 
 
+@pytest.mark.slow
 def test_sixteen_writers_race_through_a_server(server):
     assert raced(server, 16, 3, name="race of sixteen", timeout=500) > 0
 
