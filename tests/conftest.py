@@ -127,7 +127,7 @@ def recorded_folder(tmp_path_factory) -> Path:
 
     folder = tmp_path_factory.mktemp("recorded")
     words = ["rounds=4", "rollout.attempts=4", "store.snapshot_every=1", "lineage.name=a"]
-    words += [f"ledger.uri=sqlite:///{folder}/mlflow.db", "update.gates.kl.budget=0.03"]
+    words += [f"ledger.uri=sqlite:///{folder}/mlflow.db", "update.gates.kl.budget=0.05"]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         made = compose("config", ["+round=quickstart", *words])
     OmegaConf.resolve(made)

@@ -207,12 +207,17 @@ def test_planted_in_the_optimizer_of_the_library(opened, monkeypatch):
     real = torch.optim.AdamW.step
 
     def damped(self, *args, **kwargs):
+        kept = [group["eps"] for group in self.param_groups]
         for group in self.param_groups:
             group["eps"] = 1e-4
-        return real(self, *args, **kwargs)
+        done = real(self, *args, **kwargs)
+        # the engine outlives this test
+        for group, eps in zip(self.param_groups, kept, strict=True):
+            group["eps"] = eps
+        return done
 
     monkeypatch.setattr(torch.optim.AdamW, "step", damped)
-    stage, where = first(replay(opened(1)))
+    stage, where = first(replay(opened(0)))
     assert stage == "U"
     assert where.more["tensor"].startswith("model ")
     assert "grad_norm" not in where.more["metrics that differ"]
