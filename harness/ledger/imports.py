@@ -13,53 +13,47 @@ import contextlib
 import json
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.identity import canonical
-from harness.ledger import bundle, files, projection
-from harness.ledger.attempt import WRITER, writer
+from harness.ledger import bundle, files, projection, taking
 from harness.ledger.bundle import CONTENT, KINDS, MANIFEST, PAGE, RECORD, Limits
-from harness.ledger.connection import retrying
-from harness.ledger.entry import MAIN, Entry, branch_name, folder_of
-from harness.ledger.ledger import GENESIS, NAME, Ledger, _lineage_name
+from harness.ledger.entry import MAIN, branch_name
+from harness.ledger.ledger import Ledger, _lineage_name
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Broken, Document
+from harness.ledger.taking import Checked
 from harness.store import Corrupt, Store, TokenizerFiles
 
-STORE = "harness.store"
-
-
-@dataclass
-class Checked:
-    """A bundle of which everything holds."""
-
-    name: str
-    documents: list[Document] = field(default_factory=list)
-    pages: dict[int, dict[str, Path]] = field(default_factory=dict)
-    values: list[tuple[str, str, Path]] = field(default_factory=list)
+Identify = Callable[[Mapping[str, bytes]], str]
 
 
 def admit(
-    ledger: Ledger, store: Store, file: Path, name: str, packages: tuple[str, ...], limits: Limits
-) -> tuple[Lineage, int]:
-    """Verify a bundle and append what of it is not here yet; returns how many records that were."""
+    ledger: Ledger, store: Store, file: Path, name: str, packages: tuple[str, ...], limits: Limits,
+    identify: Identify,
+) -> tuple[Lineage, int]:  # fmt: skip
+    """Verify a bundle and append what of it is not here yet; returns how many records that were.
+
+    identify: a tokenizer's identifier, of its files by name.
+    """
     with tempfile.TemporaryDirectory(prefix="harness-import-") as scratch:
-        checked = check(file, Path(scratch), packages, limits)
+        checked = check(file, Path(scratch), packages, limits, identify)
         checked.name = _lineage_name(name or checked.name)
         found = ledger.find(checked.name)
-        present = {} if found is None else _present(found, checked)
+        present = {} if found is None else taking.present(found, checked)
         for kind, identifier, path in checked.values:
             store.admit(kind, identifier, path)
         if found is not None:
-            return found, _append(found, checked, present)
+            return found, taking.append(found, checked, present)
         root = store.root if "://" in store.root else str(Path(store.root).resolve())
-        return _begin(ledger, checked, root)
+        return taking.begin(ledger, checked, root)
 
 
-def check(file: Path, scratch: Path, packages: tuple[str, ...], limits: Limits) -> Checked:
+def check(
+    file: Path, scratch: Path, packages: tuple[str, ...], limits: Limits, identify: Identify
+) -> Checked:
     """Unpack a bundle into a scratch folder, and hold every member to what it should be."""
     checked, places = Checked(""), dict[str, Path]()
     for name, path in _unpacked(file, scratch, limits, checked):
@@ -83,7 +77,7 @@ def check(file: Path, scratch: Path, packages: tuple[str, ...], limits: Limits) 
                     digest = bundle.measured(data)[1]
             if digest != sealed.get(name):
                 raise ValueError(f"records/{i}/pages/{name} is not what its record seals")
-    _values(checked, {n: p for n, p in places.items() if CONTENT.fullmatch(n)})
+    _values(checked, {n: p for n, p in places.items() if CONTENT.fullmatch(n)}, identify)
     return checked
 
 
@@ -192,7 +186,7 @@ def _chain(checked: Checked) -> None:
         raise ValueError("the bundle holds no record; export the lineage again")
 
 
-def _values(checked: Checked, places: Mapping[str, Path]) -> None:
+def _values(checked: Checked, places: Mapping[str, Path], identify: Identify) -> None:
     """Each value has its identifier; of a model's further files, the one that its meta names."""
     for name, path in places.items():
         found = CONTENT.fullmatch(name)
@@ -212,15 +206,13 @@ def _values(checked: Checked, places: Mapping[str, Path]) -> None:
                 member = places.get(f"content/tokenizer/{tokenizer}.safetensors")
                 if kind != "model" or member is None:
                     raise ValueError("the files that it names are not in the bundle")
-                _tokenizer(head["meta"], member)
+                _tokenizer(head["meta"], member, identify)
         checked.values.append((kind, identifier, path))
 
 
-def _tokenizer(meta: Mapping[str, Any], path: Path) -> None:
+def _tokenizer(meta: Mapping[str, Any], path: Path, identify: Identify) -> None:
     """The files that come with a model are those of the tokenizer in its identity."""
-    from harness.policies import tokenizer
-
-    if meta.get("tokenizer") != tokenizer.identify(files_of(path)):
+    if meta.get("tokenizer") != identify(files_of(path)):
         raise ValueError("its tokenizer's files are another tokenizer's")
 
 
@@ -251,66 +243,6 @@ def _named(value: Any, key: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _named(item, key)
-
-
-def _present(lineage: Lineage, checked: Checked) -> dict[str, Entry]:
-    """The records that are here already, by seal. Raises ValueError where they are others."""
-    if lineage.genesis.seal != checked.documents[0].seal:
-        raise ValueError(
-            f"the lineage {lineage.name!r} here began otherwise; give another name with --name"
-        )
-    found = {e.seal: e for b in (MAIN, *lineage.forks()) for e in lineage.walk(b)}
-    places = {(e.document.parent_seal, e.branch): e for e in found.values()}
-    for document in checked.documents:
-        there = places.get((document.parent_seal, document.branch))
-        if there is not None and there.seal != document.seal:
-            raise ValueError(
-                f"round {document.n} of {document.branch!r} is another here; give another name "
-                "with --name"
-            )
-    return found
-
-
-def _begin(ledger: Ledger, checked: Checked, root: str) -> tuple[Lineage, int]:
-    """Write the whole lineage ahead; only what confirms its first record makes it one."""
-    client, document = ledger.client, checked.documents[0]
-    tags = {"ledger.kind": "lineage", WRITER: writer(), STORE: root}
-    run = retrying(lambda: client.create_run(
-        ledger.experiment.experiment_id, tags=tags, run_name=checked.name
-    ))  # fmt: skip
-    lineage = ledger._lineage(run, checked.name)
-    done = False
-    try:
-        files.write(folder_of(client, run), {files.RECORD: document.encoded})
-        genesis = Entry(lineage.run, document, {})
-        count = 1 + _append(lineage, checked, {document.seal: genesis})
-        lineage._batch(lineage.run, {**projection.params(document), NAME: checked.name})
-        elected = ledger._elect(lineage, document.seal)
-        done = elected is not None and elected.run == lineage.run
-        if not done:
-            raise ValueError(f"another process began {checked.name!r} meanwhile; import again")
-    finally:
-        if not done:
-            lineage._swap(lineage.run, GENESIS, "void")
-            client.set_terminated(lineage.run, "FAILED")
-            client.delete_run(lineage.run)
-    client.set_terminated(lineage.run, "FINISHED")
-    return lineage, count
-
-
-def _append(lineage: Lineage, checked: Checked, present: dict[str, Entry]) -> int:
-    count = 0
-    for i, document in enumerate(checked.documents):
-        if document.seal in present:
-            continue
-        parent = present[document.parent_seal or ""]
-        with lineage.attempt(parent, document.branch) as ours:
-            pages = {name: path.read_bytes() for name, path in checked.pages.get(i, {}).items()}
-            files.write(ours.artifact_uri, {files.RECORD: document.encoded, **pages})
-            lineage.describe(ours, document)
-            present[document.seal] = lineage.commit(ours, document)
-        count += 1
-    return count
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ def main(
     from harness.ledger.bundle import Limits
     from harness.ledger.imports import admit
     from harness.ledger.ledger import Ledger
+    from harness.policies.tokenizer import identify
     from harness.store import Store
 
     if not file.is_file():
@@ -38,6 +39,7 @@ def main(
     limits = Limits(max_member << 20, max_total << 20, max_members)
     ledger = Ledger.open(uri or None, experiment)
     lineage, fresh = admit(
-        ledger, Store(store or ledger.content_root), file, name, tuple(package or ()), limits
-    )
+        ledger, Store(store or ledger.content_root), file, name, tuple(package or ()), limits,
+        identify,
+    )  # fmt: skip
     typer.echo(f"{lineage.name}: {fresh} records are new here, every digest holds")

@@ -14,6 +14,7 @@ from harness.ledger.imports import admit
 from harness.ledger.ledger import Ledger
 from harness.ledger.record import Document, following
 from harness.ledger.verify import verify
+from harness.policies.tokenizer import identify
 from harness.store import Store
 
 
@@ -37,7 +38,7 @@ def there(ledger, tmp_path):
 
 
 def take(there, file, name="", packages=(), limits=None):
-    return admit(*there, file, name, packages, limits or bundle.Limits())
+    return admit(*there, file, name, packages, limits or bundle.Limits(), identify)
 
 
 def members(file):
