@@ -1,6 +1,7 @@
 """What a map was made of when it ran: a digest of its source and libraries, and the source itself.
 
-    fingerprint = H("fingerprint", {module: digest of its syntax tree without docstrings, …, library: version})
+    fingerprint = H("fingerprint", {module: digest of its syntax tree without docstrings, …,
+                                    library: version, …})
 
 over the map's module, every module of this project that it imports, and those of the objects in its
 fields. It stands under a record's seal, never in its identity: a refactor changes no identity, and
@@ -128,7 +129,7 @@ def libraries() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def machine() -> dict[str, Any]:
     """The platform: facts that we cannot set."""
-    facts = {
+    facts: dict[str, Any] = {
         "system": platform.system(), "machine": platform.machine(), "processor": _processor(),
         "python": platform.python_version(), "libraries": libraries(),
     }  # fmt: skip

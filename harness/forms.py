@@ -88,7 +88,7 @@ class Packed:
         rows = []
         for name, array in self.arrays.items():
             flat = np.ascontiguousarray(array)
-            view = memoryview(flat.reshape(-1).view(np.uint8)) if flat.size else memoryview(b"")
+            view = flat.reshape(-1).view(np.uint8).data if flat.size else memoryview(b"")
             rows.append((name, DTYPES[str(array.dtype)], tuple(array.shape), view))
         return rows
 

@@ -41,9 +41,7 @@ class Tree:
         return mask
 
 
-def grow(
-    token_ids_T: np.ndarray, live_T: np.ndarray, spans: Sequence[tuple[int, int]]
-) -> Tree:
+def grow(token_ids_T: np.ndarray, live_T: np.ndarray, spans: Sequence[tuple[int, int]]) -> Tree:
     """The tree of some episodes, given as spans of the packed tokens.
 
     live_T marks the action tokens that are wanted as rows. An episode is cut after its last one:

@@ -44,7 +44,7 @@ def need_compiler(update: Any) -> None:
         if device == "nvme" and shutil.which(compiler) is None:
             raise ValueError(
                 f"update.deepspeed.zero_optimization.{part}.device is nvme, for which DeepSpeed "
-                f"compiles its input and output with {compiler!r}, and that is not on this machine; "
+                f"compiles its input and output with {compiler!r}, which is not on this machine; "
                 "install g++, or use cpu"
             )
 

@@ -101,8 +101,12 @@ def start(words: Sequence[str], ranks: int, threads: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    with tempfile.TemporaryDirectory(prefix="harness-ranks-") as faults, quiet(), surroundings(
-        {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads), FAULTS: faults, **path()}
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-ranks-") as faults,
+        quiet(),
+        surroundings(
+            {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads), FAULTS: faults, **path()}
+        ),
     ):
         config = LaunchConfig(
             min_nodes=1, max_nodes=1, nproc_per_node=ranks, max_restarts=0, run_id=str(os.getpid()),

@@ -143,7 +143,8 @@ class Session:
         initial = State(model, initial_optimizer(model))
         resident = Resident(world=world)
         tokenizer = load_tokenizer(model)
-        R, U = experiment.maps.R, experiment.maps.U
+        R: Any = experiment.maps.R
+        U: Any = experiment.maps.U
         maps = dataclasses.replace(
             experiment.maps, U=dataclasses.replace(U, resident=resident),
             R=R if world.size == 1 else dataclasses.replace(R, world=world),
@@ -164,9 +165,10 @@ class Session:
             lineage = ledger.begin(experiment.lineage, exact, sealed, tags=tags)
         check_genesis(lineage, exact)
         inference = experiment.inference.bind(tokenizer)
-        if getattr(maps.R, "reference", None) is not None:
+        R = maps.R
+        if getattr(R, "reference", None) is not None:
             reference = reference_model(
-                maps.R.reference.source, model, lambda name: store.get(Model, name, check=True)
+                R.reference.source, model, lambda name: store.get(Model, name, check=True)
             )
             store.put(reference)
             maps = dataclasses.replace(maps, R=with_reference(maps.R, reference, inference))
@@ -224,9 +226,8 @@ class Session:
         with self.lineage.attempt(head, e.branch) as attempt:
             peak = partial(ranks.peaks, self.resident.world)
             stages = Stages(view, attempt, given or {}, peak=peak)
-            maps = dataclasses.replace(
-                self.maps, R=dataclasses.replace(self.maps.R, progress=stages.count)
-            )
+            R: Any = self.maps.R
+            maps = dataclasses.replace(self.maps, R=dataclasses.replace(R, progress=stages.count))
             record = execute(
                 state, n, task=e.task, environment=e.environment, inference=self.inference,
                 law=e.law, root=e.root, arm=self.arm, maps=maps, resolve=self.resident.policy,

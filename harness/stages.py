@@ -48,7 +48,8 @@ class Stages:
         now = time.monotonic()
         self.seconds[f"seconds/{name}"] = now - began
         if name == "R":
-            self.sampled = int(value.is_action_T.sum())  # type: ignore[attr-defined]
+            Z: Any = value
+            self.sampled = int(Z.is_action_T.sum())
         if now - self.noted > CHECKPOINT_SECONDS:
             self.attempt.checkpoint(name, self.spent())
             self.noted = now

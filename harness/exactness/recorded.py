@@ -13,7 +13,7 @@ from harness.ledger.lineage import Lineage
 from harness.policies.model import Model
 from harness.round import Cost, Decision, Policy, Proposal, Seed, Seeds, Stamp, State
 from harness.runner import Session
-from harness.store import Store
+from harness.store import Corrupt, Store
 
 VALUES = {"S": ("X", "instance"), "R": ("Z", "trajectories"), "F": ("F", "feedback"),
           "C": ("G", "credit")}  # fmt: skip
@@ -100,6 +100,8 @@ class Recorded:
         field, kind = VALUES[stage]
         try:
             return self.session.store.get(kind, self.exact[field], check=True)
+        except Corrupt as error:
+            raise Unavailable(str(error)) from None
         except KeyError:
             raise Unavailable(
                 f"the recorded {field} of round {self.entry.n} is not in the store "

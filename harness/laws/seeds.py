@@ -55,7 +55,7 @@ def checks(law: Any, root: str, size: int, level: float) -> list[Check]:
     if COUNTED in law.claims:
         # the seed space of the task is its key: the count is declared, and tested as such
         roots = [{**columns, "task": columns["task"][:, :KEY]} for columns in roots]
-    drawn = Drawn(*rounds, *roots, level)
+    drawn = Drawn(rounds[0], rounds[1], roots[0], roots[1], level)
     again = law.draw(root, "laws", 1) == law.draw(root, "laws", 1)
     found = [exact(FAMILY, "a function of root, arm and round", again, 1, "drawn again")]
     for claim in law.claims:

@@ -145,7 +145,7 @@ class Resident:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
         # buffers that are about to be written need no filling
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def drop(self) -> None:
         """Hold nothing: the next model gets a module of its own."""

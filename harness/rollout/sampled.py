@@ -13,8 +13,8 @@ only the marginal law of an episode is claimed.
 A model with a critic gives the value of the state that each token is sampled in, and a `reference`
 scores every episode when all have stopped.
 
-What a policy does wrong, and a tool that fails, end or mark an episode: they are data. The one place
-that turns an environment's exception into data is `_step`.
+What a policy does wrong, and a tool that fails, end or mark an episode: they are data. The one
+place that turns an environment's exception into data is `_step`.
 
 Versions: 1, the first.
 """
@@ -151,7 +151,7 @@ class Sampled:
         return episode
 
     def _run(self, policy: Any, environment: Any, live: list[Episode]) -> None:
-        """Decode until every episode has stopped: a turn of all, then the environments, and so on."""
+        """Decode until every episode has stopped: a turn of all, the environments, and so on."""
         prompts = list(dict.fromkeys(tuple(e.prompt) for e in live))
         index = {prompt: i for i, prompt in enumerate(prompts)}
         session = policy.open([list(x) for x in prompts], [index[tuple(e.prompt)] for e in live])

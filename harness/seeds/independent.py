@@ -1,6 +1,8 @@
 """Independent seeds: every part of ω_n, of every round and of every arm, on its own path.
 
     ω_n^k = fold(root, "arm", arm, "round", n, k),    k in {task, roll, feed, credit, update}
+
+The root is any integer or word, as text.
 """
 
 from __future__ import annotations

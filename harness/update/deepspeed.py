@@ -13,9 +13,9 @@ The report is a function of the inputs: verdicts, tokens, steps and the metrics
     value/explained_variance of the recorded values (where it has a critic's loss),
     rollout/mismatch (mean |log π_trainer − log π_rollout|).
 
-Ranks each take whole prefix trees, and gradients are summed over them. For every number of ranks and
-every ZeRO stage a state has the same identifier, whoever holds it in whatever parts, and loads to
-the same bits. (M̃, s̃) itself is not the same: sums of gradients are rounded in another order, so
+Ranks each take whole prefix trees, and gradients are summed over them. For every number of ranks
+and every ZeRO stage a state has the same identifier, whoever holds it in whatever parts, and loads
+to the same bits. (M̃, s̃) itself is not the same: sums of gradients are rounded in another order, so
 `ranks` is one of these settings. The same command on as many ranks gives the same bits.
 
 Versions: 1, the first.

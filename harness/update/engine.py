@@ -31,7 +31,7 @@ from harness.update.shards import MOMENTS, Part
 
 @dataclass(frozen=True)
 class Held:
-    """An artifact whose tensors live in the engine while it holds them; the identifier is its own."""
+    """An artifact whose tensors live in the engine while it holds them, with its identifier."""
 
     kind: str
     meta: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """The module that DeepSpeed trains: a causal language model and the loss on its action tokens.
 
-Its forward runs the body of the model over prefix trees, takes the hidden states that predict action
-tokens, and evaluates the chunked LM head on them: logits of more than one chunk never exist.
+Its forward runs the body of the model over prefix trees, takes the hidden states that predict
+action tokens, and evaluates the chunked LM head on them: logits of more than one chunk never exist.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Learner(nn.Module):
                 hidden_RH, layer.weight, targets_R, dlogp_T=rows["dlogp_T"],
                 dentropy_T=rows.get("dentropy_T"), **head,
             )  # fmt: skip
-        known = {
+        known: dict[str, Any] = {
             name: row
             for name, row in rows.items()
             if name not in ("targets_T", "threshold_T", *ROWS)

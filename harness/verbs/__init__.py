@@ -52,6 +52,7 @@ def app(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; returns its exit code."""
     from harness.ledger.entry import Conflict
     from harness.ledger.record import Broken
+    from harness.store import Corrupt
 
     command = typer.main.get_command(cli)
     try:
@@ -64,7 +65,7 @@ def app(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    except (Broken, Conflict) as error:
+    except (Broken, Conflict, Corrupt) as error:
         print(error, file=sys.stderr)
         return 1
     return int(code or 0)

@@ -179,6 +179,6 @@ def _show(checks: list[Check], rejected: list[bool], notes: list[str], level: fl
     console.print(table)
     for note in notes:
         console.print(f"note: {note}", style="yellow")
-    bad = sum(rejected)
-    verdict = f"{bad} rejected" if bad else "all hold"
+    failed = sum(rejected)
+    verdict = f"{failed} rejected" if failed else "all hold"
     console.print(f"{len(checks)} checks at a level of {level:g} together: {verdict}")

@@ -207,7 +207,7 @@ class _Known(torch.autograd.Function):
 def known_loss(logp_T: Tensor, dlogp_T: Tensor, sums_KB: Tensor) -> Tensor:
     """Σ loss as a function of logp_T whose derivative is known already."""
     value = sums_KB[0].sum()
-    loss: Tensor = _Known.apply(logp_T, dlogp_T, value)  # type: ignore[no-untyped-call]
+    loss: Tensor = _Known.apply(logp_T, dlogp_T, value)
     return loss
 
 

@@ -107,7 +107,7 @@ def _rows(
 
 def _evaluate(*operands: Any) -> tuple[Tensor, Tensor]:
     """loss and report_KT, with gradients where they are enabled."""
-    loss, report_KT = _Head.apply(*operands, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    loss, report_KT = _Head.apply(*operands, torch.is_grad_enabled())
     return loss, report_KT
 
 

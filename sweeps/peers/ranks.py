@@ -4,9 +4,9 @@
 
 WHAT is `memory STAGE [KEY=VALUE …]` (keys of DeepSpeed's zero_optimization): the most bytes, at any
 module's forward or backward, of weights, gradients and optimizer state that a rank holds, storages
-counted once and whole, DeepSpeed's reduce bucket among them. Or `rollout REPEATS [KEY=VALUE …]`: seconds of the
-same rollout by rank 0 alone and by all ranks, in turn, each with one thread. SmolLM2-135M in
-bfloat16. Prints one JSON line.
+counted once and whole, DeepSpeed's reduce bucket among them. Or `rollout REPEATS [KEY=VALUE …]`:
+seconds of the same rollout by rank 0 alone and by all ranks, in turn, each with one thread.
+SmolLM2-135M in bfloat16. Prints one JSON line.
 """
 
 from __future__ import annotations

@@ -86,3 +86,20 @@ def test_another_instruction_set_is_named(recorded_folder):
     assert any(text.startswith("flag environment.ATEN_CPU") for text in found["changes"])
     if done.returncode:
         assert found["first"] in ("R", "U")
+
+
+def test_bytes_that_are_not_what_their_name_says_cannot_be_replayed(ask, recorded_folder, tmp_path):
+    import shutil
+
+    root = tmp_path / "moved"
+    shutil.copytree(recorded_folder / "harness-cas", root)
+    assert ask("replay", "a@1", "--stage", "F", "--store", str(root))[0] == 0
+    record = json.loads(ask("show", "a@1", "--json")[1])["exact"]
+    digits = record["Z"].removeprefix("sha256:")
+    file = root / "trajectories" / digits[:2] / digits / "content.safetensors"
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    code, out, _ = ask("replay", "a@1", "--stage", "F", "--store", str(root), "--json")
+    (row,) = json.loads(out)["stages"]
+    assert (code, row["verdict"]) == (1, "cannot")
+    assert "restore it from another store" in row["reason"]
