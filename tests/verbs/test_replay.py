@@ -98,7 +98,8 @@ def test_bytes_that_are_not_what_their_name_says_cannot_be_replayed(ask, recorde
     digits = record["Z"].removeprefix("sha256:")
     file = root / "trajectories" / digits[:2] / digits / "content.safetensors"
     file.chmod(0o644)
-    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     code, out, _ = ask("replay", "a@1", "--stage", "F", "--store", str(root), "--json")
     (row,) = json.loads(out)["stages"]
     assert (code, row["verdict"]) == (1, "cannot")
