@@ -22,6 +22,7 @@ from harness.fingerprint import archive, fingerprint, flags, machine
 from harness.genesis import check_genesis, genesis_of
 from harness.ledger import address
 from harness.ledger.attempt import Attempt, terminable
+from harness.ledger.checkpoint import Checkpoint
 from harness.ledger.entry import Entry
 from harness.ledger.ledger import Ledger
 from harness.ledger.lineage import Lineage
@@ -302,6 +303,7 @@ class Session:
         if stopped:
             view.say(f"[yellow]{stopped}[/]")
         totals = spent_by(head)
+        point = str(Checkpoint(head.branch, head.n, head.seal, None, self.lineage.name))
         uri = self.ledger.uri
         ui = "mlflow ui" if uri == "sqlite:///mlflow.db" else f"mlflow ui --backend-store-uri {uri}"
         view.summary({
@@ -309,7 +311,7 @@ class Session:
                        f"{seconds:.1f} s",
             "sampled": f"{totals.get('tokens/sampled', 0):,.0f} tokens",
             "head": head.identity,
-            "checkpoint": f"{head.branch} {head.n} {head.seal}",
+            "checkpoint": point.removeprefix("checkpoint "),
             "look": f"{ui}    python -m harness log",
         })  # fmt: skip
 
