@@ -287,7 +287,7 @@ class Session:
             "metrics": summary_of(record), "report": report, "platform": machine(),
             "flags": flags(), "fingerprints": self.fingerprints(),
             "source": archive().id, "config": dict(self.experiment.document),
-            "params": shown(self.experiment), "recorded_at": int(time.time()),
+            "recorded_at": int(time.time()),
         }  # fmt: skip
 
     def fingerprints(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from harness.ledger.attempt import Attempt
 
 T = TypeVar("T")
 CHECKPOINT_SECONDS = 0.5
-"""An attempt notes what it has spent when this long has passed since its last note."""
+"""An attempt notes what it has spent after R, and when this long has passed since."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Stages:
         if name == "R":
             Z: Any = value
             self.sampled = int(Z.is_action_T.sum())
-        if now - self.noted > CHECKPOINT_SECONDS:
+        if name == "R" or now - self.noted > CHECKPOINT_SECONDS:
             self.attempt.checkpoint(name, self.spent())
             self.noted = now
         return value
