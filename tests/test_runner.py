@@ -219,7 +219,7 @@ def test_twenty_kills_leave_no_trace(tmp_path_factory, empty_ledger, apart, here
         for trial in range(20):
             folder = tmp_path_factory.mktemp("killed")
             shutil.copy(empty_ledger, folder / "mlflow.db")
-            # one in six while it starts or at any time, the others inside of a round after the first
+            # one in six at any time, the others inside of a round after the first
             after, moment = trial % ROUNDS - 1, chance.uniform(0, 0.4)
             if after < 0:
                 moment = chance.uniform(0, seconds)
