@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from harness import budget, identity, pages, ranks
 from harness.bound import reference_model, with_reference
@@ -36,10 +36,6 @@ from harness.store import Store
 from harness.summary import shown, summary_of
 from harness.update.engine import initial_optimizer
 from harness.world import ALONE, World
-
-T = TypeVar("T")
-CHECKPOINT_SECONDS = 0.5
-"""An attempt notes what it has spent when this long has passed since its last note."""
 
 
 def run(experiment: Experiment, words: Sequence[str] = ()) -> int:

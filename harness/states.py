@@ -21,6 +21,7 @@ from harness.ledger.lineage import Lineage
 from harness.policies.model import Model
 from harness.round import Maps, Record, Seed, State
 from harness.store import Store
+from harness.update.engine import copied
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class States:
         path = Path(self.store.root) / "certificates" / f"{key.removeprefix('sha256:')}.json"
         if path.exists():
             return bool(json.loads(path.read_text())["recomputable"])
-        own = State(Copied.of(record.starting.model), Copied.of(record.starting.optimizer))
+        own = copied(record.starting)
         for cached in self.resident.caches.values():
             cached.forget()
         again = self.maps.U(own, record.G, record.seeds.update)
@@ -114,22 +115,3 @@ class States:
         draft.write_text(json.dumps({"recomputable": certified}))
         draft.replace(path)
         return certified
-
-
-@dataclass(frozen=True)
-class Copied:
-    """An artifact read apart from the engine, under the identifier that it was read by."""
-
-    kind: str
-    meta: Mapping[str, Any]
-    id: str
-    tensors: Mapping[str, Any]
-    files: Mapping[str, bytes]
-
-    @classmethod
-    def of(cls, held: Any) -> Copied:
-        copies = {name: tensor.clone() for name, tensor in held.tensors.items()}
-        return cls(held.kind, held.meta, held.id, copies, getattr(held, "files", {}))
-
-    def with_tensors(self, tensors: Mapping[str, Any]) -> Any:
-        return Model(self.kind, self.meta, dict(tensors), self.files)
