@@ -1,24 +1,72 @@
-"""Whether a lineage may afford one more round.
+"""What a lineage may still spend: before a round, and while it runs.
 
     spent + most(next round) ≤ limit                for every limited dimension
 
 spent: the chain (exact) and the attempts that are no records (a lower bound). most: where the
-settings bound a dimension, that bound, and then a limit is never overdrawn,
+settings bound a dimension, that bound,
 
     tokens/sampled      B · min(max_episode_tokens, max_turns · max_turn_tokens)
     environment/steps   B · max_turns
     optimizer/steps     epochs · minibatches
 
-else what the costliest round of the branch has cost.
+else what the costliest round of the branch has cost. A round can be costlier than all before it, so
+a `Guard` counts what R is about to do, and asks once Z is known what U can cost at most: work that
+would overdraw is not begun, and the round ends as an attempt with what it has spent. Ranks that
+roll out together count nothing on the way: there the guard speaks between the maps. Readings, such
+as seconds, are known when they are spent: the guard stops at the next token or map.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.config import Experiment
 from harness.ledger.record import Document
+
+
+class Overdrawn(Exception):
+    """What was about to be done does not fit the budget."""
+
+
+@dataclass
+class Guard:
+    """Counts what a round begins; refuses what does not fit."""
+
+    n: int = 0
+    limits: Mapping[str, float] = field(default_factory=dict)
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """Before this round."""
+    size: tuple[int, int] = (0, 0)
+    """N and layers·heads·head_dim of the policy."""
+    begun: dict[str, float] = field(default_factory=dict)
+
+    def begin(
+        self, dimension: str, count: int, attended: int = 0, model: Any = None, *,
+        readings: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """Count work of R that is about to be done, and its FLOPs if it is of tokens.
+
+        readings: to be checked with it; None: nothing is checked. Raises Overdrawn, and counts
+        nothing.
+        """
+        matrices, width = self.size if model is None else (model.matrices, model.width)
+        flops = 2 * matrices * count + 4 * width * attended if attended else 0
+        begun = total(self.begun, {dimension: count}, {"flops/rollout": flops})
+        if readings is not None:
+            self.check({**begun, **readings})
+        self.begun = begun
+
+    def check(self, costs: Mapping[str, Any]) -> None:
+        """Raises Overdrawn where this round's costs do not fit."""
+        for name, limit in self.limits.items():
+            before, now = self.spent.get(name, 0.0), float(costs.get(name, 0.0))
+            if before + now > limit:
+                raise Overdrawn(
+                    f"stopped within round {self.n}: {name} was at {before:,.0f} of {limit:,.0f}, "
+                    f"and this round comes to {now:,.0f}"
+                )
 
 
 def bounds(experiment: Experiment) -> dict[str, float]:

@@ -169,6 +169,11 @@ def check_budget(budget: Mapping[str, float], accounting: Any) -> None:
                 f"budget.{name.replace('/', '.')} limits what is not counted; what is: "
                 f"{', '.join(counted)}"
             )
+        if name.startswith("memory/"):
+            raise ValueError(
+                f"budget.{name.replace('/', '.')} limits a peak, which rounds do not add up; limit "
+                "tokens, FLOPs, steps or seconds"
+            )
 
 
 def check_parts(made: Mapping[str, Any]) -> None:

@@ -72,6 +72,21 @@ class Event:
     """Tool calls for the record: name, arguments, result or error."""
 
 
+def as_turn(action: Action, event: Event) -> dict[str, Any]:
+    """The JSON of one turn:
+
+    {"action": {"text", "calls": [{"name", "arguments", "raw"}]},
+     "event":  {"messages", "reward", "done", "stop", "key", "calls"}}
+    """
+    calls = [{"name": c.name, "arguments": c.arguments, "raw": c.raw} for c in action.calls]
+    answer = {
+        "messages": event.messages, "reward": float(event.reward), "done": event.done,
+        "stop": None if event.stop is None else event.stop.name, "key": event.key,
+        "calls": event.calls,
+    }  # fmt: skip
+    return identity.plain({"action": {"text": action.text, "calls": calls}, "event": answer})
+
+
 @dataclass(frozen=True)
 class Packed:
     """An immutable value: canonical metadata and named arrays."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import budget, identity, pages, ranks
+from harness.accounting.flops import attention_width, matrix_elements
 from harness.bound import reference_model, with_reference
 from harness.changes import changes
 from harness.config import Experiment, build
@@ -93,7 +94,11 @@ def rounds(experiment: Experiment, world: World) -> int:
         while head.n + 1 < experiment.rounds:
             if (stopped := session.overdrawn(head)) != "":
                 break
-            head, state = session.advance(head, state, view)
+            try:
+                head, state = session.advance(head, state, view)
+            except budget.Overdrawn as error:
+                stopped = str(error)
+                break
         session.states.keep(state)
     session.summary(view, head, time.monotonic() - began, stopped)
     return 0
@@ -207,9 +212,26 @@ class Session:
         if not self.largest and head.n >= 0:
             walked = self.lineage.walk(head.branch)
             self.largest = budget.costliest(e.document for e in walked if e.n >= 0)
-        spent = budget.total(spent_by(head), self.lineage.totals(head.branch)["attempts"])
         bounds = budget.bounds(self.experiment)
-        return budget.overdrawn(limits, spent, self.largest, bounds, head.n + 1)
+        return budget.overdrawn(limits, self._spent(head), self.largest, bounds, head.n + 1)
+
+    def _spent(self, head: Entry) -> dict[str, float]:
+        """What the chain and its attempts have cost."""
+        return budget.total(spent_by(head), self.lineage.totals(head.branch)["attempts"])
+
+    def _guard(self, head: Entry, state: State) -> budget.Guard:
+        """What counts a round as it runs."""
+        limits, model = self.experiment.budget, state.model
+        size = matrix_elements(model), attention_width(model.meta["architecture"])  # type: ignore[attr-defined, arg-type]
+        return budget.Guard(head.n + 1, limits, self._spent(head) if limits else {}, size)
+
+    def _most(self, state: State, Z: Any, G: Any) -> dict[str, Any]:
+        """What a round can cost at most once Γ is known, where U and A say so."""
+        A: Any = self.maps.A
+        U: Any = self.maps.U
+        if not (hasattr(A, "computed") and hasattr(U, "most")):
+            return {}
+        return dict(A.computed(state, Z, U.most(G)))
 
     def advance(
         self, head: Entry, state: State, view: View, *,
@@ -222,7 +244,10 @@ class Session:
         n, e = head.n + 1, self.experiment
         with self.lineage.attempt(head, e.branch) as attempt:
             peak = partial(ranks.peaks, self.resident.world)
-            stages = Stages(view, attempt, given or {}, peak=peak)
+            stages = Stages(
+                view, attempt, given or {}, self._guard(head, state), partial(self._most, state),
+                peak, self.resident.world.size == 1,
+            )  # fmt: skip
             R: Any = self.maps.R
             maps = dataclasses.replace(self.maps, R=dataclasses.replace(R, progress=stages.count))
             record = execute(

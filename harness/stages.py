@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from harness import ranks
+from harness.budget import Guard
 from harness.console import View
 from harness.ledger.attempt import Attempt
 
@@ -24,40 +25,59 @@ class Stages:
     attempt: Attempt
     given: Mapping[str, Any] = field(default_factory=dict)
     """Results that are already known, by map: they are taken, and cost what taking them costs."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    noted: float = field(default_factory=time.monotonic)
-    sampled: int = 0
+    guard: Guard = field(default_factory=Guard)
+    most: Callable[[Any, Any], Mapping[str, Any]] = lambda Z, G: {}
+    """What a round with this Z and this Γ can cost at most, before U has run."""
     peak: Callable[[], int] = ranks.peak
     """The most memory so far, of all ranks."""
+    alone: bool = True
+    """Whether this process rolls out all episodes."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    noted: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)
+    name: str = "S"
 
-    def count(self, tokens: int) -> None:
-        """Told how many tokens have been sampled on this rank."""
-        self.sampled += tokens
-        self.view.sampled(tokens)
+    def count(self, dimension: str, count: int, attended: int = 0, model: Any = None) -> None:
+        """R is about to do this. Raises Overdrawn."""
+        checked = self.alone and bool(self.guard.limits)
+        readings = self.elapsed() if checked else None
+        self.guard.begin(dimension, count, attended, model, readings=readings)
+        if dimension == "tokens/sampled":
+            self.view.sampled(count)
 
     def __call__(self, name: str, thunk: Callable[[], T]) -> T:
         self.view.phase(name)
-        began = time.monotonic()
+        self.name, self.began = name, time.monotonic()
         try:
+            if name == "U" and self.guard.limits:
+                most = self.most(self.results["R"], self.results["C"])
+                self.guard.check({**most, **self.elapsed()})
             value = self.given[name] if name in self.given else thunk()
         except Exception:
-            # what failed has cost its time, and what it had sampled
-            self.seconds[f"seconds/{name}"] = time.monotonic() - began
+            # what failed has cost its time, and what it had begun
+            self.seconds = self.elapsed()
             self.attempt.checkpoint(name, self.spent())
             raise
+        self.seconds = self.elapsed()
+        self.results[name] = value
         now = time.monotonic()
-        self.seconds[f"seconds/{name}"] = now - began
-        if name == "R":
-            Z: Any = value
-            self.sampled = int(Z.is_action_T.sum())
         if name == "R" or now - self.noted > CHECKPOINT_SECONDS:
             self.attempt.checkpoint(name, self.spent())
             self.noted = now
         return value
 
+    def elapsed(self) -> dict[str, float]:
+        """Seconds by map so far, that under way included, and their sum."""
+        seconds = {**self.seconds, f"seconds/{self.name}": time.monotonic() - self.began}
+        seconds.pop("seconds/total", None)
+        return {**seconds, "seconds/total": sum(seconds.values())}
+
     def spent(self) -> dict[str, float]:
-        return {"seconds/total": sum(self.seconds.values()), "tokens/sampled": self.sampled}
+        """A lower bound, for an attempt."""
+        Z: Any = self.results.get("R")
+        sampled = {} if Z is None else {"tokens/sampled": float(Z.is_action_T.sum())}
+        return {**self.guard.begun, **sampled, **self.seconds}
 
     def readings(self) -> Mapping[str, float]:
-        total = sum(self.seconds.values())
-        return {**self.seconds, "seconds/total": total, "memory/peak_bytes": float(self.peak())}
+        return {**self.seconds, "memory/peak_bytes": float(self.peak())}

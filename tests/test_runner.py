@@ -131,6 +131,33 @@ def test_a_budget_stops_before_it_is_overdrawn(project, here):
     assert f"stopped before round {len(identities(here, project))}: tokens/sampled" in again.out
 
 
+@pytest.mark.parametrize("name", ["tokens/prompt", "tokens/observed", "flops/rollout",
+                                  "tokens/trained", "flops/update", "seconds/total"])  # fmt: skip
+def test_a_round_that_would_overdraw_ends_as_an_attempt(name, undisturbed, project, here):
+    # no round before it says what the first one costs
+    cost = here(undisturbed, "log", "--json").rows[0]["cost"]
+    limit = 0.01 if name == "seconds/total" else cost[name] * 0.75
+    said = here(project, *SMALL, "rounds=50", f"budget.{name.replace('/', '.')}={limit}")
+    assert said.code == 0
+    assert f"stopped within round 0: {name} was at 0 of " in said.out
+    assert here(project, "log", "--json").rows == []
+    lost = here(project, "log")
+    noted = re.findall(rf"{name} ([\d.,e+]+)", lost.out)
+    assert "attempt at round 0 (failed" in lost.out
+    if name != "seconds/total":
+        assert all(float(x.replace(",", "")) <= limit for x in noted)
+    assert here(project, "verify").code == 0
+
+
+def test_a_round_goes_on_where_it_just_fits(undisturbed, project, here):
+    cost = [row["cost"] for row in here(undisturbed, "log", "--json").rows]
+    exact = [f"budget.{n.replace('/', '.')}={cost[0][n]}"
+             for n in ("tokens/prompt", "tokens/observed", "flops/rollout")]  # fmt: skip
+    said = here(project, *SMALL, "rounds=2", *exact)
+    assert "stopped before round 1: " in said.out
+    assert len(here(project, "log", "--json").rows) == 1
+
+
 def test_a_process_that_loses_its_round_says_so_and_is_billed(copied, here, monkeypatch):
     from harness import runner
     from harness.credit.rloo import RLOO

@@ -1,12 +1,8 @@
 """Recorded turns, and driving an environment again with their actions.
 
-A turn is plain JSON:
-
-    {"action": {"text", "calls": [{"name", "arguments", "raw"}]},
-     "event":  {"messages", "reward", "done", "stop", "key", "calls"}}
-
-The environment's randomness is that of its seed, so the same seed and the same actions must give
-the same events; for an environment without randomness any seed will do.
+A turn is the plain JSON of `harness.forms.as_turn`. The environment's randomness is that of its
+seed, so the same seed and the same actions must give the same events; for an environment without
+randomness any seed will do.
 """
 
 from __future__ import annotations
@@ -14,24 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.forms import Action, Call, Event, Stop
-from harness.identity import canonical, plain
+from harness.forms import Action, Call, Event, Stop, as_turn
+from harness.identity import canonical
 from harness.round import Seed
-
-
-def as_turn(action: Action, event: Event) -> dict[str, Any]:
-    """The JSON of one turn."""
-    calls = [{"name": c.name, "arguments": c.arguments, "raw": c.raw} for c in action.calls]
-    return plain(
-        {
-            "action": {"text": action.text, "calls": calls},
-            "event": {
-                "messages": event.messages, "reward": float(event.reward), "done": event.done,
-                "stop": None if event.stop is None else event.stop.name, "key": event.key,
-                "calls": event.calls,
-            },
-        }
-    )  # fmt: skip
 
 
 def as_action(turn: Mapping[str, Any]) -> Action:

@@ -17,7 +17,7 @@ from harness.environments.turns import as_action, stop_of
 from harness.exactness.divergence import first_path
 from harness.forms import Instance, Stop, Trajectories
 from harness.identity import canonical
-from harness.rollout import sampled
+from harness.rollout.answer import answer
 from harness.round import Seed
 
 LIMITS = (Stop.TURN_BUDGET, Stop.TOKEN_BUDGET, Stop.CONTEXT_FULL)
@@ -82,7 +82,7 @@ def _again(
     state, _ = environment.reset(problem, seed)
     for n, turn in enumerate(turns):
         action = as_action(turn)
-        state, event, again = sampled._step(environment, state, action)
+        state, event, again = answer(environment, state, action)
         if canonical(again["event"]) != canonical(turn["event"]):
             path, was, now = first_path(turn["event"], again["event"])
             return f"turn {n} has {path} {was!r}, but the environment gives {now!r}"

@@ -13,8 +13,7 @@ only the marginal law of an episode is claimed.
 A model with a critic gives the value of the state that each token is sampled in, and a `reference`
 scores every episode when all have stopped.
 
-What a policy does wrong, and a tool that fails, end or mark an episode: they are data. The one
-place that turns an environment's exception into data is `_step`.
+What a policy does wrong, and a tool that fails, end or mark an episode: they are data.
 
 Versions: 1, the first.
 """
@@ -28,10 +27,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.forms import Event, Instance, Stop, Trajectories
-from harness.identity import plain
+from harness.forms import Instance, Stop, Trajectories
 from harness.round import Seed
 from harness.world import ALONE, World
+
+from .answer import answer
 
 
 @dataclass
@@ -79,6 +79,15 @@ class Episode:
         return self.tokens[self.turn_start :]
 
 
+def nothing(*_: Any) -> None:
+    """Where nobody is told."""
+
+
+def attended(start: int, end: int) -> int:
+    """Σ of t for the tokens at places start+1 … end."""
+    return (end * (end + 1) - start * (start + 1)) // 2
+
+
 @dataclass(frozen=True)
 class Sampled:
     """R: attempts at each problem, until each stops."""
@@ -90,10 +99,11 @@ class Sampled:
     """Reflect the luck of every odd attempt; the law `seeds=antithetic` sets it."""
     reference: Any = field(default=None, metadata={"identity": "unless default"})
     """A frozen policy whose log-probabilities are recorded too; null: none."""
-    progress: Callable[[int], None] | None = field(
-        default=None, metadata={"identity": False}, compare=False
+    progress: Callable[..., None] = field(
+        default=nothing, metadata={"identity": False}, compare=False
     )
-    """Told how many tokens have been sampled; for people."""
+    """Told of work before it is done: its dimension of the cost, how much, and how many tokens its
+    tokens attend to. It may refuse by an exception, and then the round is none."""
     world: World = field(default=ALONE, metadata={"identity": False}, compare=False)
     """The ranks that roll out together."""
 
@@ -118,6 +128,9 @@ class Sampled:
             part = self._part(policy, environment, X, seed, world.share(len(X.problems)))
         Z = joined(world.gather(part))
         if self.reference is not None:
+            scorer, lengths = self.reference.scorer, np.diff(Z.episode_offsets)
+            attended = int((lengths * (lengths + 1) // 2).sum())
+            self.progress("flops/reference", int(lengths.sum()), attended, scorer)
             Z = self.reference.record(Z, world)
         world.agree("trajectories", Z.id)
         return Z
@@ -131,6 +144,8 @@ class Sampled:
             for p in problems
             for g in range(self.attempts)
         ]
+        for _, prompt in {(e.problem, tuple(e.prompt)) for e in episodes}:
+            self.progress("tokens/prompt", len(prompt), attended(0, len(prompt)))
         live = [e for e in episodes if e.stop is None]
         size = policy.inference.decode_rows or max(len(live), 1)
         for start in range(0, len(live), size):
@@ -176,6 +191,8 @@ class Sampled:
         acting = list(range(len(live)))
         while True:
             chosen = [live[i] for i in acting]
+            places = sum(len(e.tokens) + 1 for e in chosen)
+            self.progress("tokens/sampled", len(acting), places)
             tokens, logprobs, thresholds = session.sample(
                 acting, [e.key for e in chosen], [e.sampled for e in chosen],
                 [e.reflected for e in chosen] if self.antithetic else None,
@@ -183,8 +200,6 @@ class Sampled:
             values = session.values(acting) if critic else [0.0] * len(acting)
             for e, *sampled in zip(chosen, tokens, logprobs, thresholds, values, strict=True):
                 e.act(*sampled)
-            if self.progress is not None:
-                self.progress(len(acting))
             acting = [
                 i for i in acting
                 if live[i].tokens[-1] not in stops
@@ -203,7 +218,9 @@ class Sampled:
         """Let the environment answer a turn, and stop the episode or show it the answer."""
         limits, ids = policy.inference, e.turn_tokens
         action = policy.parse(ids)
-        e.state, event, said = _step(environment, e.state, action)
+        self.progress("environment/steps", 1)
+        self.progress("tool/calls", len(action.calls))
+        e.state, event, said = answer(environment, e.state, action)
         e.spans.append((e.turn_start, len(e.tokens)))
         e.rewards.append(event.reward)
         e.turns.append(said)
@@ -218,6 +235,8 @@ class Sampled:
             if len(e.tokens) + len(shown) + 1 > limits.context:
                 e.stop = Stop.CONTEXT_FULL
             else:
+                before, after = len(e.tokens), len(e.tokens) + len(shown)
+                self.progress("tokens/observed", len(shown), attended(before, after))
                 e.show(shown)
                 e.pending = [*e.pending, *shown]
 
@@ -271,29 +290,3 @@ def joined(parts: list[Trajectories]) -> Trajectories:
         "episodes": [e for part in parts for e in part.episodes],
     }  # fmt: skip
     return Trajectories(meta, {name: np.concatenate(each) for name, each in arrays.items()})
-
-
-def turn(action: Any, event: Event) -> dict[str, Any]:
-    """The JSON of one turn: what was done, and what the environment answered."""
-    calls = [{"name": c.name, "arguments": c.arguments, "raw": c.raw} for c in action.calls]
-    answer = {
-        "messages": event.messages, "reward": float(event.reward), "done": event.done,
-        "stop": None if event.stop is None else event.stop.name, "key": event.key,
-        "calls": event.calls,
-    }  # fmt: skip
-    return plain({"action": {"text": action.text, "calls": calls}, "event": answer})
-
-
-def _step(environment: Any, state: Any, action: Any) -> tuple[Any, Event, dict[str, Any]]:
-    """The environment's answer, and the turn for the record.
-
-    An exception, or an answer that no record can hold, is an episode that a tool failure ended.
-    """
-    try:
-        after, event = environment.step(state, action)
-        return after, event, turn(action, event)
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
-        failed = {"name": "environment", "arguments": {}, "error": text}
-        event = Event([], done=True, stop=Stop.TOOL_FAILURE, calls=(failed,))
-        return state, event, turn(action, event)

@@ -138,6 +138,24 @@ class DeepSpeed:
         engine.restore()
         return Proposal(Decision.REJECT, proposed, report)
 
+    def most(self, G: Lesson) -> dict[str, int]:
+        """The most that this Γ can cost: what the report will say, or more. Trees are padded to the
+        widest of their batch."""
+        arrays, objective = G.arrays, self.objective
+        live_T = objective.row_mask(G)
+        all_T = arrays["is_action"] & (objective.weights(G) != 0)
+        trained, scored = (
+            len(trees) * max((len(tree.token_ids_L) for tree in trees), default=0)
+            for trees in (
+                forest(arrays["token_ids"], rows_T, arrays["episode_offsets"], G.meta["attempts"],
+                       share=self.share_prefixes)
+                for rows_T in (live_T, all_T)
+            )
+        )  # fmt: skip
+        steps = self.epochs * self.minibatches
+        passes = 1 + objective.scores_old + (steps if objective.passes == 2 else 0)
+        return {"tokens": self.epochs * trained, "tokens_scored": passes * scored, "steps": steps}
+
     def _engine(self, state: State) -> tuple[Any, State]:
         """The engine of these settings, and the state as something that it can load."""
         from harness.identity import canonical, digest, settings

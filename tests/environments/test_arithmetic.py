@@ -1,8 +1,7 @@
 import pytest
 
 from harness.environments.arithmetic import Arithmetic, score
-from harness.environments.turns import as_turn
-from harness.forms import Action
+from harness.forms import Action, as_turn
 from harness.round import Seed
 from harness.tasks.arithmetic import Arithmetic as Task
 

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from harness.environments.arithmetic_tool import ArithmeticTool
-from harness.environments.turns import as_turn, drive
-from harness.forms import Action, Call, Stop
+from harness.environments.turns import drive
+from harness.forms import Action, Call, Stop, as_turn
 from harness.round import Seed
 from harness.tasks.arithmetic import Arithmetic as Task
 

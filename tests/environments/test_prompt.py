@@ -1,6 +1,5 @@
 from harness.environments.prompt import Prompt
-from harness.environments.turns import as_turn
-from harness.forms import Action
+from harness.forms import Action, as_turn
 from harness.round import Seed
 
 SEED = Seed("00" * 16)

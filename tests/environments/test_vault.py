@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from harness.environments.turns import as_turn, contradiction, drive, stop_of, trajectories
+from harness.environments.turns import contradiction, drive, stop_of, trajectories
 from harness.environments.vault import SYMBOLS, Vault
-from harness.forms import Action, Call, Stop
+from harness.forms import Action, Call, Stop, as_turn
 from harness.round import Seed
 from harness.tasks.vault import Vault as Task
 

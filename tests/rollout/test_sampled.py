@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.accounting.standard import lengths
 from harness.environments.arithmetic_tool import ArithmeticTool
 from harness.forms import Call, Event, Instance, Stop, Trajectories
 from harness.kernels.philox_sample import sample
@@ -358,9 +359,19 @@ def test_trajectories_cannot_be_written_into():
 
 
 def test_progress_is_told_and_changes_nothing():
-    seen: list[int] = []
-    Z = roll(progress=seen.append)
-    assert sum(seen) == Z.is_action_T.sum()
+    told: dict[str, list[int]] = {}
+
+    def progress(name, count, attended=0, model=None):
+        told.setdefault(name, [0, 0])
+        told[name][0] += count
+        told[name][1] += attended
+
+    Z = roll(progress=progress)
+    prompts, observed, rolled, _ = lengths(Z)
+    tokens = ("tokens/prompt", "tokens/observed", "tokens/sampled")
+    assert [told[n][0] for n in tokens] == [prompts, observed, Z.is_action_T.sum()]
+    assert sum(told[n][1] for n in tokens) == rolled
+    assert told["environment/steps"][0] == len(Z.arrays["turn_episode"])
     assert Z.id == roll().id
 
 
