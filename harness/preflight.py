@@ -74,3 +74,8 @@ def need_problems(experiment: Experiment) -> None:
             f"the environment {environment} cannot begin with a problem of the task {task} "
             f"({error}); choose two that belong together, as a file in conf/round does"
         ) from None
+    except Exception as error:
+        raise ValueError(
+            f"the environment {type(experiment.environment).__name__} cannot begin here "
+            f"({type(error).__name__}: {error}); bring up what it needs first"
+        ) from None

@@ -158,6 +158,46 @@ def test_a_round_goes_on_where_it_just_fits(undisturbed, project, here):
     assert len(here(project, "log", "--json").rows) == 1
 
 
+@pytest.mark.parametrize("share", [3, 1])
+def test_an_environment_that_cannot_begin_is_data(share, project, here, monkeypatch):
+    from harness.environments.vault import Vault
+
+    reset = Vault.reset
+
+    def broken(self, problem, seed):
+        # it was there when the command was looked through
+        if seed.hex != "0" * 32 and seed.key % share == 0:
+            raise OSError("no room is free")
+        return reset(self, problem, seed)
+
+    monkeypatch.setattr(Vault, "reset", broken)
+    said = here(project, *SMALL, "rounds=2")
+    assert (said.code, said.err) == (0, "")
+    shown = here(project, "show", identities(here, project)[1]).out
+    assert "tool_failure" in shown
+    assert here(project, "verify", "--deep").code == 0
+    monkeypatch.undo()
+    doubted = here(project, "verify", "--deep")
+    assert doubted.code == 1
+    assert "OSError: no room is free" in doubted.out
+
+
+def test_an_environment_that_is_broken_from_the_start_is_refused(project, here, monkeypatch):
+    from harness.environments.vault import Vault
+
+    def broken(self, problem, seed):
+        raise OSError("no room is free")
+
+    monkeypatch.setattr(Vault, "reset", broken)
+    said = here(project, *SMALL)
+    assert said.code == 2
+    assert said.err == (
+        "error: the environment Vault cannot begin here (OSError: no room is free); bring up what "
+        "it needs first\n"
+    )
+    assert "run a round first" in here(project, "log").err
+
+
 def test_a_process_that_loses_its_round_says_so_and_is_billed(copied, here, monkeypatch):
     from harness import runner
     from harness.credit.rloo import RLOO

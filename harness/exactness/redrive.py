@@ -17,7 +17,7 @@ from harness.environments.turns import as_action, stop_of
 from harness.exactness.divergence import first_path
 from harness.forms import Instance, Stop, Trajectories
 from harness.identity import canonical
-from harness.rollout.answer import answer
+from harness.rollout.answer import answer, opening
 from harness.round import Seed
 
 LIMITS = (Stop.TURN_BUDGET, Stop.TOKEN_BUDGET, Stop.CONTEXT_FULL)
@@ -58,7 +58,7 @@ def _stopped(Z: Trajectories, b: int, turns: Sequence[Mapping[str, Any]]) -> str
     ended = stop_of(turns[-1]) if turns else None
     if ended is not None and ended != stop:
         return f"it stopped as {stop.name.lower()}, but its last turn says {ended.name.lower()}"
-    if ended is None and stop not in LIMITS:
+    if ended is None and stop not in LIMITS and not Z.episodes[b].get("failure"):
         return f"it stopped as {stop.name.lower()}, but its last turn does not end it"
     return None
 
@@ -71,15 +71,19 @@ def episodes(
         p, g = divmod(b, max(Z.attempts, 1))
         seed = roll.fold("episode", p, g).fold("environment")
         turns = Z.episodes[b]["turns"]
-        why = _again(environment, X.problems[p], seed, turns)
+        failure = Z.episodes[b].get("failure", "")
+        why = _again(environment, X.problems[p], seed, turns, failure)
         if why is not None:
             yield f"episode {b} (problem {p}, attempt {g}): {why}"
 
 
 def _again(
-    environment: Any, problem: Any, seed: Seed, turns: Sequence[Mapping[str, Any]]
+    environment: Any, problem: Any, seed: Seed, turns: Sequence[Mapping[str, Any]], failure: str
 ) -> str | None:
-    state, _ = environment.reset(problem, seed)
+    state, _, failed = opening(environment, problem, seed)
+    if failed != failure:
+        said = f"the failure {failure!r}" if failure else "a beginning"
+        return f"it has {said}, but the environment gives {failed or 'a beginning'!r}"
     for n, turn in enumerate(turns):
         action = as_action(turn)
         state, event, again = answer(environment, state, action)

@@ -31,7 +31,7 @@ from harness.forms import Instance, Stop, Trajectories
 from harness.round import Seed
 from harness.world import ALONE, World
 
-from .answer import answer
+from .answer import answer, opening
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Episode:
     sampled: int = 0
     turn_start: int = 0
     stop: Stop | None = None
+    failure: str = ""
+    """Why the environment could not begin."""
 
     def show(self, tokens: list[int]) -> None:
         """Tokens that the policy is shown: prompt and observations."""
@@ -157,11 +159,13 @@ class Sampled:
     ) -> Episode:
         luck = seed.fold("episode", p, g - g % 2 if self.antithetic else g)
         own = seed.fold("episode", p, g)
-        state, messages = environment.reset(problem, own.fold("environment"))
-        prompt = policy.begin(messages, environment.tools)
+        state, messages, failure = opening(environment, problem, own.fold("environment"))
+        prompt = [] if failure else policy.begin(messages, environment.tools)
         episode = Episode(p, luck.fold("policy").key, self.antithetic and g % 2 == 1, state, prompt)
         episode.show(prompt)
-        if len(prompt) + 1 > policy.inference.context:
+        if failure:
+            episode.failure, episode.stop = failure, Stop.TOOL_FAILURE
+        elif len(prompt) + 1 > policy.inference.context:
             episode.stop = Stop.CONTEXT_FULL
         return episode
 
@@ -265,7 +269,10 @@ class Sampled:
         meta = {
             "problems": problems, "attempts": self.attempts,
             "sampling": policy.inference.sampling, "exogenous": [],
-            "episodes": [{"turns": e.turns} for e in episodes],
+            "episodes": [
+                {"turns": e.turns, **({"failure": e.failure} if e.failure else {})}
+                for e in episodes
+            ],
         }  # fmt: skip
         return Trajectories(meta, arrays)
 
