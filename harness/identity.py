@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -35,7 +36,58 @@ def canonical(value: Any, *, path: str = "$") -> bytes:
     floats have a spelling (tuples spell as lists). Raises ValueError for anything else.
     What is read back with `json.loads` has the same bytes.
     """
-    return rfc8785.dumps(plain(value, path=path))
+    try:
+        return _spell(value).encode()
+    except (_Uncommon, UnicodeEncodeError):
+        return rfc8785.dumps(plain(value, path=path))
+
+
+_quoted = json.encoder.encode_basestring
+
+
+class _Uncommon(Exception):
+    """A value that has to be made plain first, or has no spelling."""
+
+
+def _spell(value: Any) -> str:
+    """What `rfc8785` gives for a value of JSON's own types, several times faster."""
+    kind = type(value)
+    if kind is str:
+        return _quoted(value)
+    if kind is dict:
+        keys = sorted(value, key=None if _plainly(value) else _utf16)
+        return "{" + ",".join([f"{_quoted(key)}:{_spell(value[key])}" for key in keys]) + "}"
+    if kind is list or kind is tuple:
+        return "[" + ",".join([_spell(item) for item in value]) + "]"
+    if kind is float:
+        return _number(value)
+    if kind is int and -_INT_LIMIT <= value <= _INT_LIMIT:
+        return str(value)
+    if value is None or kind is bool:
+        return "null" if value is None else "true" if value else "false"
+    raise _Uncommon
+
+
+def _plainly(keys: Iterable[Any]) -> bool:
+    """Whether the order of code points is that of UTF-16 units."""
+    try:
+        return "".join(keys).isascii()
+    except TypeError:
+        raise _Uncommon from None
+
+
+def _utf16(key: str) -> bytes:
+    return key.encode("utf-16-be")
+
+
+def _number(value: float) -> str:
+    """The shortest digits that read back, as ECMAScript places their point and exponent."""
+    text = repr(value)
+    if "e" not in text and "n" not in text:  # neither an exponent, nor nan or inf
+        return (text[:-2] if text.endswith(".0") else text) if value else "0"
+    if not math.isfinite(value):
+        raise _Uncommon
+    return rfc8785.dumps(value).decode()
 
 
 def plain(value: Any, *, path: str = "$") -> Any:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, overload
 
@@ -31,6 +33,7 @@ RETIRED = "retired.txt"
 META = "harness"
 """The one metadata key of a stored file."""
 PREFIX = "sha256:"
+IDENTIFIER = re.compile(f"{PREFIX}[0-9a-f]{{64}}")
 
 V = TypeVar("V", bound=Packed | Artifact)
 
@@ -184,7 +187,7 @@ class Store:
 
     def _has(self, folder: str, name: str) -> bool:
         if (local := self._local) is not None:
-            return (local / folder / name).exists()
+            return os.path.exists(f"{local}/{folder}/{name}")
         found = self._repository.list_artifacts(folder) or []
         return any(item.path.endswith(f"/{name}") for item in found)
 
@@ -198,7 +201,7 @@ class Store:
         self._repository.download_artifacts(f"{folder}/{NAME}", scratch)
         return _Fetched(Path(scratch) / folder / NAME, scratch)
 
-    @property
+    @cached_property
     def _local(self) -> Path | None:
         if self.root.startswith("file://"):
             return Path(self.root.removeprefix("file://"))
@@ -231,12 +234,11 @@ class _Fetched:
 
 
 def _folder(kind: str, identifier: str) -> str:
-    digits = identifier.removeprefix(PREFIX)
-    hexadecimal = len(digits) == 64 and set(digits) <= set("0123456789abcdef")
-    if not (identifier.startswith(PREFIX) and hexadecimal):
+    if IDENTIFIER.fullmatch(identifier) is None:
         raise ValueError(f"{identifier!r} is no identifier; it is sha256: and 64 hex digits")
     if not kind.replace("_", "").replace("-", "").isalnum():
         raise ValueError(f"{kind!r} is no kind of value; it is one word")
+    digits = identifier.removeprefix(PREFIX)
     return f"{kind}/{digits[:2]}/{digits}"
 
 

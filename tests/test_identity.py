@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import rfc8785
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,6 +110,15 @@ def test_canonical_bytes_read_back_to_the_same_value(value):
     assert canonical(back) == spelt
     # between 2^53 and 10^21 a float reads back as the integer that its digits say
     assert json.loads(spelt, parse_int=float) == value
+    assert rfc8785.dumps(value) == spelt
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-400, 400).map(lambda e: 10.0 ** min(e, 308))
+)
+def test_floats_are_spelt_as_the_reference_spells_them(value):
+    assert canonical(value) == rfc8785.dumps(value)
 
 
 @pytest.mark.parametrize("value", [2.0**53, 2.0**60, 3.2e18, -1e20, 1e21, 1.7e308])

@@ -25,11 +25,9 @@ def of_lineage(
     places: branch and index of the records there are. Only environments of this package are made:
     a configuration may come from somebody else.
     """
-    rounds = sorted(place for place in places if place[1] >= 0)
-    rows = range(len(rounds)) if deep else sample_of(len(rounds), RECORDS, lineage.run)
     notes: dict[str, str] = {}
-    for branch, n in (rounds[i] for i in rows):
-        entry = lineage.at(n, branch)
+    for entry in _entries(lineage, sorted(place for place in places if place[1] >= 0), deep):
+        branch, n = entry.branch, entry.n
         where = f"{lineage.name}@{n}" if branch == MAIN else f"{lineage.name}@{branch}@{n}"
         document = entry.document.sealed.get("config")
         there = all(store.has(*pair) for pair in _values(entry))
@@ -51,6 +49,18 @@ def of_lineage(
         for sentence in findings(environment, X, Z, roll, size=size, key=entry.seal):
             yield Finding(where, "Z driven again", "the recorded turns", sentence)
     yield from notes.values()
+
+
+def _entries(lineage: Lineage, rounds: list[tuple[str, int]], deep: bool) -> Iterator[Entry]:
+    if not deep:
+        for i in sample_of(len(rounds), RECORDS, lineage.run):
+            branch, n = rounds[i]
+            yield lineage.at(n, branch)
+        return
+    wanted = set(rounds)
+    for branch in sorted({branch for branch, _ in rounds}):
+        own = (entry for entry in lineage.walk(branch) if entry.branch == branch)
+        yield from (entry for entry in own if (branch, entry.n) in wanted)
 
 
 def _values(entry: Entry) -> list[tuple[str, str]]:

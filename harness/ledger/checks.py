@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib
 import inspect
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -49,6 +48,13 @@ class Place:
     genesis: Entry
     folder: str
     """Where the run's artifacts are."""
+    law: Any
+    """The declared seed law, None where this version of the program does not have it."""
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, float]:
+        """What MLflow should show of the record."""
+        return projection.metrics(self.entry.document)
 
     def finding(self, name: str, expected: object, actual: object) -> Finding:
         return Finding(self.where, name, str(expected), str(actual))
@@ -103,9 +109,8 @@ def seeds(at: Place) -> Iterator[Finding]:
     if at.parent is None:
         return
     declared = at.genesis.document.exact["genesis"]["seeds"]
-    law = _law(canonical(declared["law"]))
-    if law is not None:
-        drawn = law.draw(declared["root"], declared["arm"], at.n).exact()
+    if at.law is not None:
+        drawn = at.law.draw(declared["root"], declared["arm"], at.n).exact()
         yield from at.equal("omega", drawn, at.entry.document.exact["omega"])
 
 
@@ -135,7 +140,7 @@ def params(at: Place) -> Iterator[Finding]:
 def metrics(at: Place) -> Iterator[Finding]:
     """The run's metrics are the record's."""
     if at.parent is not None:
-        yield from _same(at, "metrics", projection.metrics(at.entry.document), at.run.data.metrics)
+        yield from _same(at, "metrics", at.metrics, at.run.data.metrics)
 
 
 def pages(at: Place) -> Iterator[Finding]:
@@ -176,11 +181,6 @@ def law_of(declared: Mapping[str, Any]) -> Any:
     return None
 
 
-@functools.lru_cache(maxsize=16)
-def _law(declared: bytes) -> Any:
-    return law_of(json.loads(declared))
-
-
 def same_number(expected: float, actual: float) -> bool:
     """Equal as MLflow keeps numbers."""
     if math.isnan(expected) or math.isnan(actual):
@@ -191,12 +191,11 @@ def same_number(expected: float, actual: float) -> bool:
 def _same(
     at: Place, kind: str, expected: Mapping[str, Any], actual: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    for name in sorted({*expected, *actual}):
+    for name in sorted(expected.keys() | actual.keys()):
         want, have = expected.get(name), actual.get(name)
-        if isinstance(want, float) and isinstance(have, float):
-            if same_number(want, have):
-                continue
-        elif want == have:
+        if want == have:
+            continue
+        if isinstance(want, float) and isinstance(have, float) and same_number(want, have):
             continue
         absent = "nothing"
         yield at.finding(

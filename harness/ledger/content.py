@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.ledger.checks import Finding, Place
 from harness.ledger.entry import Entry
+from harness.ledger.reader import READERS
 from harness.store import Store
 
 SMALL = {"X": "instance", "Z": "trajectories", "F": "feedback", "G": "credit"}
 """Fields of a record whose values are always stored, and their kinds."""
 STATE = ("model", "optimizer")
+WAITING = 1000
+"""Records whose values wait to be checked at most."""
+ABSENT = "nothing in the store"
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value that a record names."""
+
+    where: str
+    name: str
+    kind: str
+    identifier: str
+    whole: bool
+    """Whether its content is hashed too."""
+    needed: bool = True
 
 
 class Content:
@@ -24,29 +44,61 @@ class Content:
         self.retired = 0
         self.absent = 0
         self.behind: set[str] = set()
+        self._pool = ThreadPoolExecutor(READERS)
+        self._pending: deque[Future[list[tuple[_Value, str]]]] = deque()
+        self._problems: list[Finding] = []
 
-    def of(self, at: Place) -> Iterator[Finding]:
-        """The small values of a record, and the states that are stored."""
+    def add(self, at: Place) -> None:
+        """A record: its small values, and the states that are stored."""
         if self.store is None:
             return
-        exact = at.entry.document.exact
+        exact, wanted = at.entry.document.exact, list[_Value]()
         if at.parent is None:
-            for kind in STATE:
-                state = exact["genesis"]["state"]
-                yield from self._value(
-                    at.where, f"state.{kind}", kind, state[kind], whole=self.deep
-                )
-            return
-        for name, kind in SMALL.items():
-            yield from self._value(at.where, name, kind, exact[name], whole=True)
-        for kind in STATE:
-            identifier = exact["resulting"][kind]
+            state = exact["genesis"]["state"]
+            wanted += [_Value(at.where, f"state.{k}", k, state[k], self.deep) for k in STATE]
+        else:
+            wanted += [_Value(at.where, n, k, exact[n], True) for n, k in SMALL.items()]
+            state = exact["resulting"]
+            wanted += [
+                _Value(at.where, f"resulting.{k}", k, state[k], self.deep, needed=False)
+                for k in STATE
+            ]
+        fresh = [value for value in wanted if value.identifier not in self.seen]
+        self.seen |= {value.identifier for value in fresh}
+        self._pending.append(self._pool.submit(self._check, fresh))
+        if len(self._pending) > WAITING:
+            self._collect(self._pending.popleft())
+
+    def problems(self) -> list[Finding]:
+        """Of all records that were added."""
+        while self._pending:
+            self._collect(self._pending.popleft())
+        return self._problems
+
+    def _check(self, values: list[_Value]) -> list[tuple[_Value, str]]:
+        """What is wrong with values; empty where nothing is."""
+        assert self.store is not None
+        found = []
+        for value in values:
+            kind, identifier = value.kind, value.identifier
+            if (self.store.check if value.whole else self.store.has)(kind, identifier):
+                continue
             if self.store.has(kind, identifier):
-                name = f"resulting.{kind}"
-                yield from self._value(at.where, name, kind, identifier, whole=self.deep)
-            elif identifier not in self.seen:
-                self.seen.add(identifier)
+                found.append((value, "other bytes under this name"))
+            else:
+                found.append((value, "" if self.store.retired(kind, identifier) else ABSENT))
+        return found
+
+    def _collect(self, done: Future[list[tuple[_Value, str]]]) -> None:
+        for value, wrong in done.result():
+            if not wrong:
+                self.retired += 1
+            elif wrong == ABSENT and not value.needed:
                 self.absent += 1
+            else:
+                self._problems.append(
+                    Finding(value.where, f"{value.name} content", value.identifier, wrong)
+                )
 
     def heads(self, heads: Iterable[Entry]) -> Iterator[Finding]:
         """The state to go on from is stored, or one from which U was shown to compute it again."""
@@ -60,10 +112,7 @@ class Content:
                 if self.recomputable():
                     self.behind.add(head.branch)
                     continue
-                yield Finding(
-                    f"head of {head.branch}", f"resulting.{kind}", identifier,
-                    "nothing in the store",
-                )  # fmt: skip
+                yield Finding(f"head of {head.branch}", f"resulting.{kind}", identifier, ABSENT)
 
     def recomputable(self) -> bool:
         """Whether an executed re-run gave the same state, beside this store. A run that ends
@@ -82,18 +131,3 @@ class Content:
             yield f"the state of the head of {branch} is not stored: the next run computes it again"
         if self.absent:
             yield f"{self.absent} values of states between snapshots are not stored"
-
-    def _value(
-        self, where: str, name: str, kind: str, identifier: str, *, whole: bool
-    ) -> Iterator[Finding]:
-        assert self.store is not None
-        if identifier in self.seen:
-            return
-        self.seen.add(identifier)
-        if not self.store.has(kind, identifier):
-            if self.store.retired(kind, identifier):
-                self.retired += 1
-            else:
-                yield Finding(where, f"{name} content", identifier, "nothing in the store")
-        elif whole and not self.store.check(kind, identifier):
-            yield Finding(where, f"{name} content", identifier, "other bytes under this name")

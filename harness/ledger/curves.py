@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from harness.ledger import projection
+from harness.ledger import projection, rows
 from harness.ledger.checks import Finding, same_number
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Document
@@ -23,12 +23,14 @@ class Curves:
         """After `problems`: the curves that lack a round's point, by round."""
         self._expected: dict[str, tuple[array[int], array[float]]] = {}
 
-    def add(self, document: Document) -> None:
-        """A record whose points should be there."""
-        for name, value in projection.on_lineage(document).items():
-            steps, values = self._expected.setdefault(name, (array("q"), array("d")))
-            steps.append(document.n)
-            values.append(value)
+    def add(self, document: Document, metrics: Mapping[str, float]) -> None:
+        """A record whose points should be there, and what MLflow should show of it."""
+        prefix = projection.curve_prefix(document)
+        for name, value in metrics.items():
+            if (points := self._expected.get(prefix + name)) is None:
+                points = self._expected[prefix + name] = (array("q"), array("d"))
+            points[0].append(document.n)
+            points[1].append(value)
 
     def problems(self) -> Iterator[Finding]:
         """Points that are not the record's; each history is read once."""
@@ -39,13 +41,12 @@ class Curves:
                 continue
             want = dict(zip(*self._expected.get(curve, ((), ())), strict=True))
             there: set[int] = set()
-            for point in client.get_metric_history(self.lineage.run, curve):
-                there.add(point.step)
-                right = want.get(point.step)
-                if right is None or not same_number(right, point.value):
+            for step, value in rows.history(client, self.lineage.run, curve):
+                there.add(step)
+                right = want.get(step)
+                if right != value and (right is None or not same_number(right, value)):
                     expected = "nothing" if right is None else str(right)
-                    where = f"{name}@{point.step}"
-                    yield Finding(where, f"curve {curve}", expected, str(point.value))
+                    yield Finding(f"{name}@{step}", f"curve {curve}", expected, str(value))
             for n in want.keys() - there:
                 self.missing.setdefault(n, set()).add(curve)
 

@@ -87,17 +87,17 @@ def folder_of(client: Any, run: Any) -> str:
     return files.reachable(run.info.artifact_uri, client.tracking_uri)
 
 
-def document_of(client: Any, run: Any) -> Document:
-    """The record that a run holds. Raises Broken where there is none, or not a record."""
-    data = files.read(folder_of(client, run), files.RECORD)
+def document_of(client: Any, run: Any, data: bytes | None = None) -> Document:
+    """The record that a run holds, or that was read of it. Raises Broken where there is none."""
+    data = data or files.read(folder_of(client, run), files.RECORD)
     if data is None:
         raise Broken(f"run {run.info.run_id} has no {files.RECORD}")
     return Document.parse(data)
 
 
-def load(client: Any, run: Any, pointer: str | None = None) -> Entry:
+def load(client: Any, run: Any, pointer: str | None = None, data: bytes | None = None) -> Entry:
     """Read an entry, and hold it to the pointer that led to it."""
-    entry = Entry(run.info.run_id, document_of(client, run), successors(run))
+    entry = Entry(run.info.run_id, document_of(client, run, data), successors(run))
     if pointer is not None and entry.pointer != pointer:
         raise Broken(f"round {entry.n} is {entry.pointer}, but its parent points to {pointer}")
     return entry

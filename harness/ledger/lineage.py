@@ -25,6 +25,7 @@ from harness.ledger.entry import (
     folder_of,
     load,
 )
+from harness.ledger.reader import Reader
 from harness.ledger.record import Broken, Document, joined
 
 Step = Callable[[str], None]
@@ -91,13 +92,15 @@ class Lineage:
             if len(legs) > len(forks):
                 raise Broken(f"the branches of {self.name!r} fork from one another in a circle")
             legs.insert(0, (forks[name].branch, forks[name]))
-        entry = self.genesis
+        entry, reader = self.genesis, Reader(self)
         yield entry
         for name, stop in legs:
             while stop is None or entry.n < stop.n:
                 if (pointer := entry.successors.get(name)) is None:
                     break
-                entry = self._follow(pointer)
+                if (run := reader.run(pointer.split(":")[0])) is None:
+                    raise Broken(f"the record {pointer} is gone: its run cannot be read")
+                entry = load(self.client, run, pointer, reader.record(run))
                 yield entry
             if stop is not None and entry.pointer != stop.pointer:
                 raise Broken(f"branch {name!r} does not hold the fork point {stop.pointer}")

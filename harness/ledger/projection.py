@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ PARAM_LIMIT = 6000
 """Characters that MLflow keeps of a param."""
 
 
+@functools.lru_cache(maxsize=4096)
 def key(name: str) -> str:
     """A name as MLflow accepts it: letters, digits, `_ - . space : /`, no empty or dotted part."""
     name = re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII)
@@ -50,8 +52,12 @@ def metrics(document: Document) -> dict[str, float]:
 
 def on_lineage(document: Document) -> dict[str, float]:
     """The same numbers as a point of the lineage's curves; a branch has curves of its own."""
-    prefix = "" if document.branch == MAIN else f"{document.branch}/"
+    prefix = curve_prefix(document)
     return {prefix + name: value for name, value in metrics(document).items()}
+
+
+def curve_prefix(document: Document) -> str:
+    return "" if document.branch == MAIN else f"{document.branch}/"
 
 
 def _distinct(named: Mapping[str, Any]) -> dict[str, Any]:

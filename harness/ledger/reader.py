@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
-from harness.ledger.entry import MAIN, NEXT, STATE
-from harness.ledger.lineage import Lineage
+from harness.ledger import files, rows
+from harness.ledger.entry import MAIN, NEXT, STATE, folder_of
 from harness.ledger.record import Broken
+
+if TYPE_CHECKING:
+    from harness.ledger.lineage import Lineage
 
 PAGE = 1000
 KEPT = 3 * PAGE
@@ -16,8 +19,13 @@ AHEAD = 2
 """Pages that are turned for one run before it is read by itself."""
 
 
+READERS = 8
+"""Records that are read at the same time: a disk and a server are waited for, not the processor."""
+
+
 class Reader:
-    """Gives runs by id. What nobody asked for is remembered as a claim: its index and state."""
+    """Gives runs by id, and reads their records ahead. What nobody asked for is remembered as a
+    claim: its index and state."""
 
     def __init__(self, lineage: Lineage) -> None:
         self.lineage = lineage
@@ -26,7 +34,9 @@ class Reader:
         """
         self.given: set[bytes] = set()
         self._kept: dict[str, Any] = {}
-        self._pages = self._turn()
+        self._pool = ThreadPoolExecutor(READERS)
+        self._read: dict[str, Future[bytes | None]] = {}
+        self._pages = rows.pages(lineage.client, lineage.experiment, lineage.run, PAGE)
 
     def run(self, run_id: str) -> Any:
         """A run, deleted or not; None where there is none."""
@@ -37,6 +47,11 @@ class Reader:
         self.claims.pop(run_id, None)
         found = self._kept.pop(run_id, None)
         return self._alone(run_id) if found is None else found
+
+    def record(self, run: Any) -> bytes | None:
+        """The bytes of a run's record, None where it has none."""
+        ahead = self._read.pop(run.info.run_id, None)
+        return self._bytes(run) if ahead is None else ahead.result()
 
     def rest(self) -> dict[str, str]:
         """After the walk: every claim that nothing led to."""
@@ -55,21 +70,13 @@ class Reader:
             if run.data.tags.get(STATE) == "committed":
                 self.claims[name] = run.data.params.get("ledger.index", "?")
                 self._kept[name] = run
+                self._read[name] = self._pool.submit(self._bytes, run)
         for name in list(self._kept)[: max(0, len(self._kept) - KEPT)]:
-            del self._kept[name]
+            del self._kept[name], self._read[name]
         return True
 
-    def _turn(self) -> Iterator[Any]:
-        token = None
-        while True:
-            page = self.lineage.client.search_runs(
-                [self.lineage.experiment], f"tags.\"mlflow.parentRunId\" = '{self.lineage.run}'",
-                run_view_type=3, max_results=PAGE, page_token=token,
-                order_by=["attributes.start_time ASC"],
-            )  # fmt: skip
-            yield page
-            if (token := page.token) is None:
-                return
+    def _bytes(self, run: Any) -> bytes | None:
+        return files.read(folder_of(self.lineage.client, run), files.RECORD)
 
     def _alone(self, run_id: str) -> Any:
         from mlflow.exceptions import MlflowException

@@ -23,7 +23,7 @@ def repair(lineage: Lineage) -> list[str]:
             if entry.n < 0 or entry.run in seen:
                 continue
             seen.add(entry.run)
-            curves.add(entry.document)
+            curves.add(entry.document, projection.metrics(entry.document))
             run = reader.run(entry.run)
             if run.data.tags.get(STATE) != "committed" or run.info.status != "FINISHED":
                 lineage.finish(entry)

@@ -73,6 +73,7 @@ class _Verifier:
         self.curves = Curves(lineage)
         self.published = Published(lineage.name, against)
         self.genesis: Entry | None = None
+        self.law: Any = None
 
     def run(self) -> Report:
         report, genesis = self.report, self.lineage.client.get_run(self.lineage.run)
@@ -80,6 +81,7 @@ class _Verifier:
         self._leftovers(genesis)
         report.problems += self.curves.problems()
         report.notes += self.curves.notes()
+        report.problems += self.content.problems()
         report.problems += self.content.heads(report.heads.values())
         report.notes += self.content.notes()
         report.problems += self.published.problems()
@@ -130,22 +132,29 @@ class _Verifier:
             self.report.problems.append(found)
             return None
         try:
-            document = document_of(self.lineage.client, run)
+            document = document_of(self.lineage.client, run, self.reader.record(run))
         except Broken as error:
             found = Finding(where, "record.json", f"the record sealed {seal}", str(error))
             self.report.problems.append(found)
             return None
         entry = Entry(run_id, document, successors(run))
-        self.genesis = self.genesis or entry
-        place = Place(
-            where, branch, n, seal, run, entry, parent, self.genesis,
-            folder_of(self.lineage.client, run),
-        )  # fmt: skip
-        for check in checks.ALL:
-            self.report.problems += check(place)
-        self.report.notes += checks.notes(place)
-        self.report.problems += self.content.of(place)
-        self.curves.add(document)
+        try:
+            if self.genesis is None:
+                self.genesis = entry
+                self.law = checks.law_of(document.exact["genesis"]["seeds"]["law"])
+            place = Place(
+                where, branch, n, seal, run, entry, parent, self.genesis,
+                folder_of(self.lineage.client, run), self.law,
+            )  # fmt: skip
+            for check in checks.ALL:
+                self.report.problems += check(place)
+            self.report.notes += checks.notes(place)
+            self.content.add(place)
+            self.curves.add(document, place.metrics)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            actual = f"parts of other shape ({type(error).__name__}: {error})"
+            self.report.problems.append(Finding(where, "record.json", "a record", actual))
+            return None
         return entry
 
     def _leftovers(self, genesis: Any) -> None:

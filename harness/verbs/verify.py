@@ -49,9 +49,10 @@ def drive(lineage: Lineage, store: Store, report: Report, deep: bool) -> None:
 
     if report.problems:
         return
-    walked = [entry for branch in report.heads for entry in lineage.walk(branch)]
-    places = dict.fromkeys((entry.branch, entry.n) for entry in walked if entry.n >= 0)
-    for item in of_lineage(lineage, store, list(places), deep):
+    forks = lineage.forks()
+    begins = {branch: forks[branch].n + 1 if branch in forks else 0 for branch in report.heads}
+    places = [(b, n) for b, head in report.heads.items() for n in range(begins[b], head.n + 1)]
+    for item in of_lineage(lineage, store, places, deep):
         report.notes.append(item) if isinstance(item, str) else report.problems.append(item)
 
 

@@ -104,6 +104,12 @@ TAMPERINGS = {
     "record: its form": (
         lambda w: w.rewrite(3, b',"d":"accept"', b', "d":"accept"'), {("a@3", "record.json")},
     ),
+    "record: a field left out": (
+        lambda w: w.rewrite(3, b'"starting":', b'"startinh":'), {("a@3", "record.json")},
+    ),
+    "record: a field of another type": (
+        lambda w: w.rewrite(3, b'"n":3', b'"n":[]'), {("a@3", "record.json")},
+    ),
     "record: cut": (
         lambda w: files.write(w.run(3).info.artifact_uri, {"record.json": b'{"exact":'}),
         {("a@3", "record.json")},
