@@ -27,7 +27,7 @@ from harness.ledger.checkpoint import Checkpoint
 from harness.ledger.entry import Entry
 from harness.ledger.ledger import Ledger
 from harness.ledger.lineage import Lineage
-from harness.policies.model import Model, load_tokenizer
+from harness.policies.model import Model, advice, load_tokenizer
 from harness.policies.resident import Resident
 from harness.preflight import no_branch, preflight
 from harness.round import Decision, Maps, Record, State, execute
@@ -87,6 +87,8 @@ def rounds(experiment: Experiment, world: World) -> int:
     stopped = ""
     ends = terminable() if world.size == 1 else ranks.failing()
     with view, ends, session.lineage.running():
+        if (said := advice(model)) != "":
+            view.say(f"[yellow]{said}[/]")
         if head.n >= 0:
             view.say(f"going on after round {head.n} ({head.identity[7:19]})")
             for line in session.changes(head):

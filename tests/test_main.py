@@ -142,6 +142,18 @@ def test_a_folder_that_cannot_be_written_to_is_refused(here):
     assert "/proc/" in said.err
 
 
+def test_without_a_compiler_a_round_that_needs_one_is_refused(here, folder, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    said = here(
+        folder, Q, "update.deepspeed.zero_optimization.stage=3",
+        "+update.deepspeed.zero_optimization.offload_optimizer={device:nvme,nvme_path:/tmp}",
+    )  # fmt: skip
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert "no-such-compiler" in said.err
+    assert "install g++" in said.err
+
+
 def test_what_must_be_compiled_is_refused_without_a_compiler(monkeypatch):
     from types import SimpleNamespace
 

@@ -158,6 +158,19 @@ def write_folder(model: Artifact, folder: str | Path) -> Path:
     return folder
 
 
+def advice(model: Artifact) -> str:
+    """What is worth saying of a model's dtype on this machine; empty if nothing is."""
+    import torch
+
+    narrow = _dtype(model) == torch.bfloat16 and not torch.cuda.is_available()
+    if not narrow or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return ""
+    return (
+        "this processor has no arithmetic in bfloat16 and emulates it, many times slower; "
+        "model.dtype=float32 is the faster choice here"
+    )
+
+
 def check_dtype(dtype: str) -> None:
     """Raises ValueError for what a model's tensors cannot be."""
     if dtype not in DTYPES:

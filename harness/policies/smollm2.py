@@ -26,7 +26,7 @@ class Smollm2:
     path: str | None = field(default=None, metadata={"identity": False})
     revision: str | None = None
     """Commit of the hub's repository, 40 hex digits."""
-    dtype: str = "bfloat16"
+    dtype: str = "float32"
     critic: bool = field(default=False, metadata={"identity": "unless default"})
     """Whether the model gets a value head, of zeros at first."""
 

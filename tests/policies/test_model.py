@@ -6,6 +6,7 @@ import torch
 
 from harness.policies.model import (
     Model,
+    advice,
     architecture_of,
     build_module,
     config_of,
@@ -158,3 +159,15 @@ def test_folders_that_are_no_model_are_refused(model, folder, tmp_path):
     (folder / "tokenizer_config.json").unlink()
     with pytest.raises(ValueError, match=r"has no tokenizer; it needs tokenizer.json$"):
         read_folder(folder)
+
+
+@pytest.mark.parametrize(("dtype", "native"), [("float32", False), ("bfloat16", True)])
+def test_a_dtype_that_runs_natively_needs_no_advice(dtype, native, monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: native)
+    assert advice(Tiny(dtype=dtype).initial()) == ""
+
+
+def test_an_emulated_dtype_is_said(monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "model.dtype=float32 is the faster choice" in advice(Tiny(dtype="bfloat16").initial())
