@@ -14,8 +14,8 @@ FAMILIES = {
     "accounting",
 }  # fmt: skip
 # what a family may import beside the leaves and itself: rollout and update share the ranks of a
-# round and the trees of prefixes
-SHARED = {"world", "prefix_tree"}
+# round and the trees of prefixes, rollout and feedback the limit of time on code that is not ours
+SHARED = {"world", "prefix_tree", "watchdog"}
 ALLOWED = {
     "identity": set(),
     "usage": set(),

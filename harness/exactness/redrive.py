@@ -37,8 +37,11 @@ def admits(environment: Any, X: Instance, Z: Trajectories, rows: Iterable[int]) 
     for b in rows:
         turns = Z.episodes[b]["turns"]
         why = _stopped(Z, b, turns)
-        if why is None and Z.stop_B[b] != Stop.TOOL_FAILURE:
-            why = environment.admits(X.problems[b // max(Z.attempts, 1)], turns)
+        if why is None:
+            # the end that a failure or the watchdog made is no answer of the environment
+            cut = Z.stop_B[b] in (Stop.TOOL_FAILURE, Stop.TIMEOUT)
+            answered = turns[:-1] if cut else turns
+            why = environment.admits(X.problems[b // max(Z.attempts, 1)], answered)
         if why is not None:
             yield f"episode {b}: {why}"
 
@@ -80,7 +83,7 @@ def episodes(
 def _again(
     environment: Any, problem: Any, seed: Seed, turns: Sequence[Mapping[str, Any]], failure: str
 ) -> str | None:
-    state, _, failed = opening(environment, problem, seed)
+    state, _, failed, _ = opening(environment, problem, seed)
     if failed != failure:
         said = f"the failure {failure!r}" if failure else "a beginning"
         return f"it has {said}, but the environment gives {failed or 'a beginning'!r}"

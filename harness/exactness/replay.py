@@ -173,16 +173,19 @@ def _draw(recorded: Recorded, found: Replayed, wanted: Sequence[str]) -> None:
 
 
 def _exogenous(recorded: Recorded, found: Replayed, wanted: list[str]) -> None:
-    """An open round is replayed on its recorded inputs: its rollout is taken as it is."""
-    try:
-        Z = recorded.value("R")
-    except Unavailable:
-        return
-    found.open = list(Z.meta.get("exogenous", []))
-    if found.open and "R" in wanted:
-        wanted.remove("R")
-        reason = f"{len(found.open)} inputs from outside are recorded: taken, not run again"
-        found.rows.append(Row("R", OPEN, Z.id, Z.id, reason=reason))
+    """An open round is replayed on its recorded inputs: what read them is taken as it is."""
+    for name in "RF":
+        try:
+            value = recorded.value(name)
+        except Unavailable:
+            continue
+        inputs = list(value.meta.get("exogenous", []))
+        found.open += inputs
+        if inputs and name in wanted:
+            wanted.remove(name)
+            some = f"{len(inputs)} input{'s' * (len(inputs) > 1)} from outside"
+            reason = f"{some} recorded: taken, not run again"
+            found.rows.append(Row(name, OPEN, value.id, value.id, reason=reason))
 
 
 def _start(

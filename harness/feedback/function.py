@@ -15,7 +15,9 @@ and returns one finite number, or None for an episode that it cannot score (NaN 
 else, a list or a NaN among it, is an error. What it is given is a copy.
 
 `path` is "package.module:function" or "folder/file.py:function". Where a function raises, on_error
-`raise` ends the round with one sentence, `unscorable` makes the episode unscorable.
+`raise` ends the round with one sentence, `unscorable` makes the episode unscorable. One that gives
+no answer within `timeout` seconds makes the episode unscorable too, and the round open: F names the
+episode in `exogenous`.
 
 Source: none; an interface. Versions: 1, the first.
 """
@@ -30,7 +32,7 @@ import math
 import numbers
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,6 +40,7 @@ import numpy as np
 
 from harness.forms import Instance, Scores, Trajectories
 from harness.round import Seed
+from harness.watchdog import TimeOut, check_seconds, within
 
 KEYWORDS = ("problem", "messages", "completion", "answer", "episode", "seed")
 
@@ -124,20 +127,27 @@ class Function:
     path: str
     on_error: str = "raise"
     """raise | unscorable"""
+    timeout: float | None = field(default=None, metadata={"identity": "unless default"})
+    """Seconds that a call may take; null: as long as it wants."""
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "unscorable"):
             raise ValueError(f"on_error is {self.on_error!r}; it is raise or unscorable")
+        check_seconds("feedback.timeout", self.timeout)
         accepted(load(self.path), self.path)
 
     def __call__(self, X: Instance, Z: Trajectories, seed: Seed) -> Scores:
         function = load(self.path)
         keywords = accepted(function, self.path)
         rewards_B = np.full(len(Z.episode_offsets) - 1, np.nan)
+        late = []
         for b, episode in enumerate(Z.episodes):
             given = arguments(X.problems[b // Z.attempts], episode, seed.fold("episode", b))
             try:
-                value = function(**{name: given[name] for name in keywords})
+                value = within(self.timeout, function, **{name: given[name] for name in keywords})
+            except TimeOut:
+                late.append({"episode": b, "read": "time-out"})
+                continue
             # the boundary to code that is not ours: any error is told, or is data
             except Exception as error:
                 if self.on_error == "unscorable":
@@ -147,7 +157,8 @@ class Function:
                     "mend it, or set on_error to unscorable"
                 ) from error
             rewards_B[b] = validated(value, self.path, b)
-        return Scores({"components": [self.path]}, {"rewards": rewards_B})
+        meta = {"components": [self.path], **({"exogenous": late} if late else {})}
+        return Scores(meta, {"rewards": rewards_B})
 
 
 def arguments(problem: Any, episode: Any, seed: Seed) -> dict[str, Any]:

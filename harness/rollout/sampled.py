@@ -29,56 +29,11 @@ import numpy as np
 
 from harness.forms import Instance, Stop, Trajectories
 from harness.round import Seed
+from harness.watchdog import check_seconds
 from harness.world import ALONE, World
 
 from .answer import answer, opening
-
-
-@dataclass
-class Episode:
-    """One row while it is rolled out."""
-
-    problem: int
-    key: int
-    reflected: bool
-    state: Any
-    prompt: list[int]
-    tokens: list[int] = field(default_factory=list)
-    action: list[bool] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    thresholds: list[float] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    turns: list[dict[str, Any]] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    pending: list[int] = field(default_factory=list)
-    sampled: int = 0
-    turn_start: int = 0
-    stop: Stop | None = None
-    failure: str = ""
-    """Why the environment could not begin."""
-
-    def show(self, tokens: list[int]) -> None:
-        """Tokens that the policy is shown: prompt and observations."""
-        self.tokens += tokens
-        self.action += [False] * len(tokens)
-        self.logprobs += [0.0] * len(tokens)
-        self.thresholds += [float("-inf")] * len(tokens)
-        self.values += [0.0] * len(tokens)
-        self.turn_start = len(self.tokens)
-
-    def act(self, token: int, logprob: float, threshold: float, value: float) -> None:
-        self.tokens.append(token)
-        self.action.append(True)
-        self.logprobs.append(logprob)
-        self.thresholds.append(threshold)
-        self.values.append(value)
-        self.sampled += 1
-        self.pending = [token]
-
-    @property
-    def turn_tokens(self) -> list[int]:
-        return self.tokens[self.turn_start :]
+from .episode import Episode
 
 
 def nothing(*_: Any) -> None:
@@ -101,6 +56,9 @@ class Sampled:
     """Reflect the luck of every odd attempt; the law `seeds=antithetic` sets it."""
     reference: Any = field(default=None, metadata={"identity": "unless default"})
     """A frozen policy whose log-probabilities are recorded too; null: none."""
+    timeout: float | None = field(default=None, metadata={"identity": "unless default"})
+    """Seconds that the environment may take for an answer; null: as long as it wants. Where this
+    fires the round is open: it says so in `exogenous`."""
     progress: Callable[..., None] = field(
         default=nothing, metadata={"identity": False}, compare=False
     )
@@ -112,6 +70,7 @@ class Sampled:
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ValueError(f"rollout.attempts is {self.attempts}; it is at least 1")
+        check_seconds("rollout.timeout", self.timeout)
 
     def __call__(self, policy: Any, environment: Any) -> Callable[[Instance, Seed], Trajectories]:
         return lambda X, seed: self._roll(policy, environment, X, seed)
@@ -159,12 +118,14 @@ class Sampled:
     ) -> Episode:
         luck = seed.fold("episode", p, g - g % 2 if self.antithetic else g)
         own = seed.fold("episode", p, g)
-        state, messages, failure = opening(environment, problem, own.fold("environment"))
+        state, messages, failure, stop = opening(
+            environment, problem, own.fold("environment"), self.timeout
+        )
         prompt = [] if failure else policy.begin(messages, environment.tools)
         episode = Episode(p, luck.fold("policy").key, self.antithetic and g % 2 == 1, state, prompt)
         episode.show(prompt)
         if failure:
-            episode.failure, episode.stop = failure, Stop.TOOL_FAILURE
+            episode.failure, episode.stop = failure, stop
         elif len(prompt) + 1 > policy.inference.context:
             episode.stop = Stop.CONTEXT_FULL
         return episode
@@ -224,7 +185,7 @@ class Sampled:
         action = policy.parse(ids)
         self.progress("environment/steps", 1)
         self.progress("tool/calls", len(action.calls))
-        e.state, event, said = answer(environment, e.state, action)
+        e.state, event, said = answer(environment, e.state, action, self.timeout)
         e.spans.append((e.turn_start, len(e.tokens)))
         e.rewards.append(event.reward)
         e.turns.append(said)
@@ -268,7 +229,11 @@ class Sampled:
             arrays["values"] = np.array([x for e in episodes for x in e.values], np.float32)
         meta = {
             "problems": problems, "attempts": self.attempts,
-            "sampling": policy.inference.sampling, "exogenous": [],
+            "sampling": policy.inference.sampling, "exogenous": [
+                {"problem": e.problem, "attempt": b % self.attempts, "turn": len(e.turns) - 1,
+                 "read": "time-out"}
+                for b, e in enumerate(episodes) if e.stop == Stop.TIMEOUT
+            ],
             "episodes": [
                 {"turns": e.turns, **({"failure": e.failure} if e.failure else {})}
                 for e in episodes
