@@ -33,16 +33,21 @@ def _sync() -> None:
         torch.cuda.synchronize()
 
 
-def interleaved(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each call, every round running all of them in turn; one warm-up round."""
+def interleaved(
+    calls: Mapping[str, Callable[[], object]], repeats: int, warm: bool = False
+) -> dict[str, float]:
+    """Median seconds of each call, every round running all of them in turn.
+
+    One round more goes before and is not counted, unless everything is `warm`.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repeats + 1):
+    for turn in range(0 if warm else -1, repeats):
         for name, call in calls.items():
             _sync()
             start = time.perf_counter()
             call()
             _sync()
-            if turn or repeats == 0:
+            if turn >= 0:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
@@ -70,6 +75,15 @@ def peak_mb(call: Callable[[], object]) -> float:
     return (kilobytes("VmHWM") - before) * 1024 / 1e6
 
 
+def _processor() -> str:
+    """Model of the CPU, as far as it is told, and the instructions that torch uses."""
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    names = [x.split(":")[1].strip() for x in lines if x.startswith("model name")]
+    name = names[0] if names else platform.machine()
+    return f"{name} {torch.backends.cpu.get_cpu_capability()}"
+
+
 def origin() -> Row:
     """The commit, the machine and the version of torch behind a figure."""
     here = Path(__file__).resolve().parent
@@ -79,7 +93,7 @@ def origin() -> Row:
         capture_output=True,
         text=True,
     )
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    machine = f"{_processor()}, {torch.get_num_threads()} threads"
     if torch.cuda.is_available():
         machine = torch.cuda.get_device_name()
     return {
@@ -118,7 +132,7 @@ def report(
 ) -> None:
     """Measure the calls, and hand on one row each; a ratio is its time over the base's."""
     held = {name: peak_mb(call) for name, call in calls.items()} if memory else {}
-    seconds = interleaved(calls, repeats)
+    seconds = interleaved(calls, repeats, warm=memory)
     for name, value in seconds.items():
         rows(
             {

@@ -22,7 +22,9 @@ Source: gae: Schulman et al., arXiv 1506.02438; vtrace: Espeholt et al., arXiv 1
 import dataclasses
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+from scipy.linalg.blas import dtbsv
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -31,9 +33,6 @@ from ..policy_rows.reference import CLAMP
 
 SUMS = ("loss", "kl", "clipped", "ratio", "actions")
 """Sums over a trajectory's actions, in the order of the sums' first axis; the loss is weighted."""
-
-_WIDTH = 16
-"""Entries of a block of the scan."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,77 +112,80 @@ def check(packed: Packed, credit: Credit, objective: Objective | None) -> None:
 
 
 def reverse_scan(a_T: Tensor, b_T: Tensor) -> Tensor:
-    """y_t = b_t + a_t·y_{t+1}, y after the last = 0, in a logarithmic number of vector operations.
+    """y_t = b_t + a_t·y_{t+1}, y after the last = 0, in float64 and in the order of time.
 
-    Blocks of a few entries are run through one by one, all blocks at once; the blocks' first
-    entries are a recursion of the same form.
+    That is the triangular system of two diagonals (1, −a)·y = b, which BLAS solves from its end.
     """
     length = a_T.shape[0]
-    if length < 2:
+    if length == 0:
         return b_T.clone()
-    blocks = -(-length // _WIDTH)
-    a_WN, b_WN = a_T.new_zeros(2, _WIDTH, blocks)
-    whole = length // _WIDTH
-    for block_WN, value_T in ((a_WN, a_T), (b_WN, b_T)):
-        block_WN[:, :whole] = value_T[: whole * _WIDTH].view(whole, _WIDTH).t()
-        block_WN[: length - whole * _WIDTH, whole:] = value_T[whole * _WIDTH :, None]
-    a_W, b_W = a_WN.unbind(), b_WN.unbind()
-    for k in range(_WIDTH - 2, -1, -1):
-        b_W[k].addcmul_(a_W[k], b_W[k + 1])
-        a_W[k].mul_(a_W[k + 1])
-    if blocks > 1:
-        first_N = reverse_scan(a_W[0], b_W[0])
-        b_WN[:, :-1].addcmul_(a_WN[:, :-1], first_N[1:])
-    y_T: Tensor = b_WN.t().reshape(-1)[:length]
-    return y_T
+    # column t holds the entry above the diagonal, then the diagonal, which is not read
+    band = np.zeros((length, 2))
+    np.negative(a_T[:-1].numpy(), out=band[1:, 0])
+    y = dtbsv(1, band.T, b_T.double().numpy(), diag=1)
+    return torch.from_numpy(y).to(b_T.dtype)
 
 
-def _next(value_T: Tensor, last_T: Tensor, after_T: Tensor | float) -> Tensor:
-    """value_{t+1}, and `after` at the last action of a trajectory."""
-    return torch.where(last_T, after_T, torch.cat((value_T[1:], value_T[:1])))
+def _spread(value_B: Tensor, packed: Packed) -> Tensor:
+    """A trajectory's value on each of its tokens."""
+    return torch.from_numpy(np.repeat(value_B.numpy(), packed.offsets_B1.diff().numpy()))
 
 
-def recursion(packed: Packed, credit: Credit, episode_T: Tensor) -> tuple[Tensor, Tensor]:
+def recursion(packed: Packed, credit: Credit) -> tuple[Tensor, Tensor]:
     """advantages_T and returns_T of the recursion, 0 off actions."""
     assert packed.rewards_T is not None
     # actions alone, so that the next one is the next entry
-    action_A = packed.mask_T.nonzero()[:, 0]
-    episode_A = episode_T[action_A]
-    reward_A = packed.rewards_T[action_A]
-    last_A = torch.ones_like(episode_A, dtype=torch.bool)
-    torch.ne(episode_A[1:], episode_A[:-1], out=last_A[:-1])
-    value_A = torch.zeros_like(reward_A)
-    if packed.values_T is not None:
-        value_A = packed.values_T[action_A]
-    after_A: Tensor | float = 0.0
+    action = np.flatnonzero(packed.mask_T.numpy())
+    action_A = torch.from_numpy(action)
+    bounds_B1 = torch.from_numpy(np.searchsorted(action, packed.offsets_B1.numpy()))
+    acting_B = bounds_B1.diff() > 0
+    last_L = bounds_B1[1:][acting_B] - 1
+
+    def taken(value_T: Tensor) -> Tensor:
+        return value_T.detach().index_select(0, action_A)
+
+    def following(value_A: Tensor, after_L: Tensor | float) -> Tensor:
+        """The entry of the next action, and `after` at the last of a trajectory."""
+        next_A = value_A.roll(-1)
+        next_A[last_L] = after_L
+        return next_A
+
+    reward_A = taken(packed.rewards_T)
+    value_A = torch.zeros_like(reward_A) if packed.values_T is None else taken(packed.values_T)
+    after_L: Tensor | float = 0.0
     if packed.bootstrap_B is not None:
-        after_A = packed.bootstrap_B[episode_A]
+        after_L = packed.bootstrap_B[acting_B]
     gamma_A = torch.full_like(reward_A, credit.gamma)
     if packed.discount_T is not None:
-        gamma_A.mul_(packed.discount_T[action_A])
+        gamma_A.mul_(taken(packed.discount_T))
 
     if credit.kind == "returns":
-        held_A = torch.where(last_A, gamma_A * after_A, 0.0)
-        returns_A = reverse_scan(gamma_A.masked_fill(last_A, 0.0), reward_A + held_A)
+        reward_A[last_L] += gamma_A[last_L] * after_L
+        gamma_A[last_L] = 0.0
+        returns_A = reverse_scan(gamma_A, reward_A)
         advantages_A = returns_A - value_A
     else:
-        delta_A = torch.addcmul(reward_A, gamma_A, _next(value_A, last_A, after_A)).sub_(value_A)
-        trace_A = (gamma_A * credit.lam).masked_fill_(last_A, 0.0)
+        delta_A = torch.addcmul(reward_A, gamma_A, following(value_A, after_L)).sub_(value_A)
+        trace_A = gamma_A * credit.lam
+        trace_A[last_L] = 0.0
         if credit.kind == "gae":
             advantages_A = reverse_scan(trace_A, delta_A)
             returns_A = advantages_A + value_A
         else:
             assert packed.logp_T is not None
             assert packed.old_logprobs_T is not None
-            gap_A = packed.logp_T.detach()[action_A] - packed.old_logprobs_T[action_A]
+            gap_A = taken(packed.logp_T) - taken(packed.old_logprobs_T)
             ratio_A = gap_A.clamp_(-CLAMP, CLAMP).exp_()
             rho_A = ratio_A.clamp(max=credit.rho_clip)
             trace_A.mul_(ratio_A.clamp(max=credit.c_clip))
             y_A = reverse_scan(trace_A, rho_A * delta_A)
             returns_A = value_A + y_A
-            advantages_A = rho_A * (delta_A + gamma_A * _next(y_A, last_A, 0.0))
-    zero_T = torch.zeros_like(packed.rewards_T)
-    return zero_T.index_copy(0, action_A, advantages_A), zero_T.index_copy_(0, action_A, returns_A)
+            advantages_A = rho_A * (delta_A + gamma_A * following(y_A, 0.0))
+
+    def placed(value_A: Tensor) -> Tensor:
+        return torch.zeros_like(packed.rewards_T).index_copy_(0, action_A, value_A)
+
+    return placed(advantages_A), placed(returns_A)
 
 
 def _sum(value_T: Tensor, episode_T: Tensor, episodes: int) -> Tensor:
@@ -221,18 +223,16 @@ def credit_objective(
     """
     check(packed, credit, objective)
     episodes = packed.offsets_B1.shape[0] - 1
-    numbers_B = torch.arange(episodes, device=packed.mask_T.device)
-    episode_T = numbers_B.repeat_interleave(packed.offsets_B1.diff())
     if packed.outcome is not None:
-        spread_T = packed.outcome.advantages()[episode_T]
-        advantages_T = torch.where(packed.mask_T, spread_T, 0.0)
+        advantages_T = _spread(packed.outcome.advantages(), packed).mul_(packed.mask_T)
         returns_T = advantages_T
     else:
-        advantages_T, returns_T = recursion(packed, credit, episode_T)
+        advantages_T, returns_T = recursion(packed, credit)
     if objective is None:
         return Evaluation(advantages_T, returns_T, None, None, None)
     assert packed.logp_T is not None
     assert packed.weights_T is not None
+    episode_T = _spread(torch.arange(episodes), packed)
     mask_T = packed.mask_T.to(packed.logp_T.dtype)
     actions_B = _sum(mask_T, episode_T, episodes)
     rows = Rows(

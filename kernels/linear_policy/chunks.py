@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..policy_rows import REPORT, Objective, Rows, policy_rows_
 
-CHUNK_BYTES = {"cpu": 192 << 20, "cuda": 1240 << 20}
+CHUNK_BYTES = {"cpu": 256 << 20, "cuda": 1240 << 20}
 """Bytes of the [C, V] buffer by device: few, fat chunks, since each reads and writes all of ∂W."""
 
 
@@ -48,9 +48,11 @@ class Result:
     bias: Tensor | None = None
 
 
-def _add_outer(total_VH: Tensor, gradient_CV: Tensor, hidden_CH: Tensor) -> None:
+def _add_outer(total_VH: Tensor, gradient_CV: Tensor, hidden_CH: Tensor, first: bool) -> None:
     """∂W += Zᵀ·h, summed in the dtype of ∂W."""
-    if total_VH.dtype == hidden_CH.dtype:
+    if total_VH.dtype == hidden_CH.dtype and first:
+        torch.mm(gradient_CV.t(), hidden_CH, out=total_VH)
+    elif total_VH.dtype == hidden_CH.dtype:
         total_VH.addmm_(gradient_CV.t(), hidden_CH)
     elif total_VH.is_cuda:
         torch.addmm(total_VH, gradient_CV.t(), hidden_CH, torch.float32, out=total_VH)
@@ -80,8 +82,6 @@ def run(
     result = Result(report_KT)
     if wanted[0]:
         result.hidden = torch.zeros_like(hidden_TH, memory_format=torch.contiguous_format)
-    if wanted[1]:
-        result.weight = torch.zeros(weight_VH.shape, dtype=wide, device=weight_VH.device)
     if wanted[2]:
         result.bias = weight_VH.new_zeros(vocabulary, dtype=wide)
     index_T = None
@@ -89,6 +89,11 @@ def run(
         found_T = active_T.nonzero()[:, 0]
         index_T = found_T if len(found_T) < len(active_T) else None
     total = hidden_TH.shape[0] if index_T is None else len(index_T)
+    if wanted[1]:
+        result.weight = torch.empty(weight_VH.shape, dtype=wide, device=weight_VH.device)
+        if total == 0 or wide != settings.dtype:
+            # otherwise the first product writes all of it
+            result.weight.zero_()
     weight_VH = weight_VH.to(settings.dtype)
     bias_V = None if bias_V is None else bias_V.to(settings.dtype)
     budget = settings.chunk_bytes or CHUNK_BYTES[hidden_TH.device.type]
@@ -124,7 +129,7 @@ def run(
         if factor_C is not None:
             hidden_CH = hidden_CH * factor_C[:, None]
         if result.weight is not None:
-            _add_outer(result.weight, logits_CV, hidden_CH)
+            _add_outer(result.weight, logits_CV, hidden_CH, start == 0)
         if result.bias is not None:
             summed_V = logits_CV.sum(0, dtype=wide) if factor_C is None else factor_C @ logits_CV
             result.bias += summed_V
