@@ -32,10 +32,8 @@ def main(
 
     def row(values: dict[str, object]) -> None:
         keep(values)
-        ratio = values.get("ratio")
-        shown = f"{float(ratio):.3f}" if isinstance(ratio, int | float) else "-"
         typer.echo(f"{values['kernel']:<18} {values['provider']:<22} {values['shape']:<24} "
-                   f"{float(str(values['seconds'])):10.6f} s  ratio {shown}")  # fmt: skip
+                   f"{float(str(values['seconds'])):10.6f} s  ratio {values['ratio']}")  # fmt: skip
 
     for name in chosen:
         importlib.import_module(f"harness.kernels.{name}.bench").main(row, dry)

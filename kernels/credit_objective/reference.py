@@ -183,7 +183,7 @@ def recursion(packed: Packed, credit: Credit) -> tuple[Tensor, Tensor]:
             advantages_A = rho_A * (delta_A + gamma_A * following(y_A, 0.0))
 
     def placed(value_A: Tensor) -> Tensor:
-        return torch.zeros_like(packed.rewards_T).index_copy_(0, action_A, value_A)
+        return value_A.new_zeros(packed.mask_T.shape).index_copy_(0, action_A, value_A)
 
     return placed(advantages_A), placed(returns_A)
 

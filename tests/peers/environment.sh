@@ -1,9 +1,12 @@
 #!/bin/sh
-# An environment with the peers that tests/peers compares with:
-#     sh tests/peers/environment.sh DIR && DIR/bin/python -m pytest tests/peers
-# verl is installed without its dependencies, since its estimators need few of them (not Ray).
+# An environment with the peers that tests/peers compares with, and their tests in it:
+#     sh tests/peers/environment.sh DIR
+# verl is installed without its dependencies: they hold Ray, which its estimators never call, and an
+# older numpy than ours. What they do need is in the extra `peers`.
 set -eu
-python3 -m venv "$1"
-"$1/bin/pip" install "torch>=2.11,<2.14" "trl>=1.16,<2" pytest hypothesis rfc8785 \
-    tensordict omegaconf hydra-core codetiming orjson
-"$1/bin/pip" install --no-deps "verl>=0.9,<0.10"
+cd "$(dirname "$0")/../.."
+[ -x "$1/bin/python" ] || python3 -m venv "$1"
+"$1/bin/python" -m pip install -q "${TORCH:-torch>=2.11,<2.14}"
+"$1/bin/python" -m pip install -q -e '.[peers]'
+"$1/bin/python" -m pip install -q --no-deps "verl>=0.9,<0.10"
+exec "$1/bin/python" -m pytest -n0 tests/peers

@@ -9,6 +9,8 @@ def test_every_kernel_is_measured_dry_without_a_gpu(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     for kernel in ("credit_objective", "linear_policy", "philox_sample", "policy_rows"):
         assert kernel in done.output
+    assert all(float(line.split()[-1]) > 0 for line in done.output.splitlines() if "ratio" in line)
+    assert done.output.count("ratio") > 10
     assert not list(tmp_path.iterdir())
 
 
