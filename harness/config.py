@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.agreement import check_agreement
 from harness.identity import canonical, digest, settings
+from harness.memo import Off
 from harness.ranks import count
 from harness.round import Maps
 
@@ -27,7 +28,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "store": ("_target_", "root", "snapshot_every"),
 }  # fmt: skip
 """What the harness itself reads, and its keys; the groups have those of their maps."""
-PLAIN = ("rounds", "ranks", "packages", "budget")
+PLAIN = ("rounds", "ranks", "packages", "budget", "memo")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Experiment:
     budget: Mapping[str, float]
     ledger: Mapping[str, Any]
     store: Mapping[str, Any]
+    memo: Off
     document: Mapping[str, Any]
     """The resolved configuration."""
     arm: str = field(default="")
@@ -68,6 +70,9 @@ def build(container: Mapping[str, Any], name: str) -> Experiment:
     allowed = ("harness.", *(f"{p}." for p in container["packages"]))
     made = {group: make(container[group], allowed, group) for group in GROUPS}
     law = make(container["seeds"]["law"], allowed, "seeds.law")
+    memo = make(container.get("memo", {"_target_": "harness.memo.Off"}), allowed, "memo")
+    if not isinstance(memo, Off):
+        raise ValueError(f"memo is {container['memo']!r}; choose memo=on or memo=off")
     check_attempts(made["credit"], made["rollout"])
     check_sampling(made["inference"])
     check_budget(budget, made["accounting"])
@@ -89,7 +94,7 @@ def build(container: Mapping[str, Any], name: str) -> Experiment:
         name=name, maps=maps, task=made["task"], environment=made["environment"],
         model=made["model"], inference=made["inference"], law=law, root=root, rounds=rounds,
         ranks=ranks, lineage=lineage, branch=str(line["branch"]), parent=line["parent"],
-        budget=budget, ledger=container["ledger"], store=container["store"],
+        budget=budget, ledger=container["ledger"], store=container["store"], memo=memo,
         document={**container, "ranks": ranks}, arm=arm,
     )  # fmt: skip
 

@@ -57,8 +57,11 @@ class View:
         self.progress.update(self.task, note=note)
 
     def round(self, n: int, metrics: Mapping[str, float], cost: Mapping[str, Any], report: Any,
-              identity: str) -> None:  # fmt: skip
-        """One line: what came of a round."""
+              identity: str, found: Mapping[str, float]) -> None:  # fmt: skip
+        """One line: what came of a round.
+
+        found: seconds that were avoided, by map.
+        """
         accepted = metrics["decision/accepted"] > 0
         failed = [g["name"] for g in report["gates"] if not g["passed"]]
         verdict = "[green]accept[/]" if accepted else f"[red]reject[/] ({', '.join(failed)})"
@@ -73,13 +76,33 @@ class View:
         self.console.print(
             f"{n:4d}  reward {metrics['reward/mean']:6.3f}  {verdict}  "
             f"kl {metrics['policy/kl']:.4f}  entropy {metrics['policy/entropy']:.2f}  "
-            f"{int(cost['tokens/sampled']):,} tokens  {seconds:.2f} s  [dim]{identity[7:19]}[/]"
+            f"{int(cost['tokens/sampled']):,} tokens  {seconds:.2f} s  "
+            f"{found_again(found)}[dim]{identity[7:19]}[/]"
         )
         self.progress.update(self.task, completed=n + 1)
 
     def say(self, text: str) -> None:
         self.console.print(text)
 
+    def warn(self, text: str) -> None:
+        """Something that should not be."""
+        self.console.print(text, style="red", markup=False)
+
     def summary(self, rows: Mapping[str, str]) -> None:
         for name, value in rows.items():
             self.console.print(f"[dim]{name:<12}[/]{value}", soft_wrap=True)
+
+
+def found_again(seconds: Mapping[str, float]) -> str:
+    """What of a round was found in the memo, for its line."""
+    if not seconds:
+        return ""
+    return f"[cyan]{' '.join(seconds)} found: {sum(seconds.values()):.2f} s avoided[/]  "
+
+
+def avoided(cost: Mapping[str, float]) -> str:
+    """What was avoided in all, in a few words."""
+    seconds = sum(v for k, v in cost.items() if k.startswith("seconds/"))
+    flops = sum(v for k, v in cost.items() if k.startswith("flops/"))
+    work = f"{cost.get('tokens/sampled', 0):,.0f} sampled tokens and {flops:.1e} FLOP"
+    return f"{seconds:.1f} s, {work}, found in the memo"

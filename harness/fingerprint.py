@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ LIBRARIES = (
 
 
 def fingerprint(thing: Any) -> str:
-    """The digest of the code and libraries behind a map and the objects in its fields."""
+    """The digest of the code and libraries behind a map and the objects in its fields, or behind
+    some modules."""
     return digest("fingerprint", canonical({"modules": modules(thing), "libraries": libraries()}))
 
 
@@ -46,18 +48,26 @@ def modules(thing: Any) -> dict[str, str]:
     return found
 
 
-def _modules_of(thing: Any) -> Iterator[str]:
+def parts(thing: Any) -> Iterator[Any]:
+    """A map and the objects in its fields, however deep."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        yield type(thing).__module__
+        yield thing
         for f in dataclasses.fields(thing):
             if f.metadata.get("identity", True):
-                yield from _modules_of(getattr(thing, f.name))
+                yield from parts(getattr(thing, f.name))
     elif isinstance(thing, Mapping):
         for value in thing.values():
-            yield from _modules_of(value)
+            yield from parts(value)
     elif isinstance(thing, list | tuple):
         for value in thing:
-            yield from _modules_of(value)
+            yield from parts(value)
+    elif isinstance(thing, ModuleType):
+        yield thing
+
+
+def _modules_of(thing: Any) -> Iterator[str]:
+    for part in parts(thing):
+        yield part.__name__ if isinstance(part, ModuleType) else type(part).__module__
 
 
 @lru_cache(maxsize=512)

@@ -6,19 +6,20 @@ The ledger alone says where a lineage stands.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from harness import budget, identity, pages, ranks
+from harness import bound, budget, identity, pages, ranks
 from harness.accounting.flops import attention_width, matrix_elements
-from harness.bound import reference_model, with_reference
 from harness.changes import changes
 from harness.config import Experiment, build
-from harness.console import View
+from harness.console import View, avoided
+from harness.finder import Finder, Memory
 from harness.fingerprint import archive, fingerprint, flags, machine
 from harness.genesis import check_genesis, genesis_of
 from harness.ledger import address
@@ -30,13 +31,17 @@ from harness.ledger.lineage import Lineage
 from harness.policies.model import Model, advice, load_tokenizer
 from harness.policies.resident import Resident
 from harness.preflight import no_branch, preflight
-from harness.round import Decision, Maps, Record, State, execute
+from harness.promise import Promise, kept, pending, promised
+from harness.round import Decision, Maps, Record, Seeds, State, execute
 from harness.stages import Stages
 from harness.states import States
 from harness.store import Store
 from harness.summary import shown, summary_of
 from harness.update.engine import initial_optimizer
 from harness.world import ALONE, World
+
+ENGINE = [sys.modules[Resident.__module__], bound]
+"""What runs policies, models and references, beside the maps: modules."""
 
 
 def run(experiment: Experiment, words: Sequence[str] = ()) -> int:
@@ -101,7 +106,7 @@ def rounds(experiment: Experiment, world: World) -> int:
             except budget.Overdrawn as error:
                 stopped = str(error)
                 break
-        session.states.keep(state)
+        session.keep_head(state)
     session.summary(view, head, time.monotonic() - began, stopped)
     return 0
 
@@ -171,11 +176,11 @@ class Session:
         inference = experiment.inference.bind(tokenizer)
         R = maps.R
         if getattr(R, "reference", None) is not None:
-            reference = reference_model(
+            reference = bound.reference_model(
                 R.reference.source, model, lambda name: store.get(Model, name, check=True)
             )
             store.put(reference)
-            maps = dataclasses.replace(maps, R=with_reference(maps.R, reference, inference))
+            maps = dataclasses.replace(maps, R=bound.with_reference(maps.R, reference, inference))
         return cls(
             experiment, ledger, lineage, store, int(experiment.store["snapshot_every"]), initial,
             maps, inference, resident, tokenizer,
@@ -188,6 +193,35 @@ class Session:
     def state_at(self, entry: Entry) -> State:
         """(M, s) after a record."""
         return self.states.at(entry)
+
+    def promised_at(self, entry: Entry) -> State:
+        """(M, s) after a record, made where it is asked for if the memo may spare it."""
+        if self.memory is None:
+            return self.state_at(entry)
+        promise = Promise(entry.document.resulting, make=lambda: self.state_at(entry))
+        model: Any = self.initial.model
+        return promised(promise, model, {"model": model.meta})
+
+    def keep_head(self, state: State) -> None:
+        """Store the state to go on from; one that was found again is computed when it is needed."""
+        if pending(state) is None:
+            self.states.keep(state)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """Where results of maps are found again; None where nowhere."""
+        e = self.experiment
+        folder = e.memo.folder(self.store)
+        return None if folder is None else Memory(
+            e.memo, folder, self.store, self.maps, e.task, e.environment, self.inference,  # type: ignore[arg-type]
+            self.fingerprints,
+        )  # fmt: skip
+
+    def finder(
+        self, state: State, seeds: Seeds, name: str, say: Callable[[str], None]
+    ) -> Finder | None:
+        """What finds the results of a round of this name."""
+        return None if self.memory is None else self.memory.round(state, seeds, name, say)
 
     def start(self) -> Entry:
         """The record that the next round follows: the head of the branch, or its fork point."""
@@ -204,7 +238,7 @@ class Session:
         versions = {name: v.exact() for name, v in self.maps.versions().items()}
         versions |= {"T": identity.Version.of(e.task).exact()}
         versions |= {"upsilon": identity.Version.of(e.environment).exact()}
-        return changes(head.document, versions, self.inference.id, self.fingerprints())
+        return changes(head.document, versions, self.inference.id, self.fingerprints)
 
     def overdrawn(self, head: Entry) -> str:
         """Why the next round cannot be afforded; empty if it can."""
@@ -243,18 +277,21 @@ class Session:
 
         given: results of maps that are known already; note: what goes under the seal beside.
         """
-        n, e = head.n + 1, self.experiment
+        n, e, arm = head.n + 1, self.experiment, self.arm
+        where = self.lineage.name + ("" if e.branch == "main" else f"@{e.branch}")
         with self.lineage.attempt(head, e.branch) as attempt:
             peak = partial(ranks.peaks, self.resident.world)
+            seeds = e.law.draw(e.root, arm, n)
+            find = self.finder(state, seeds, f"{where}@{n}", view.warn)
             stages = Stages(
-                view, attempt, given or {}, self._guard(head, state), partial(self._most, state),
-                peak, self.resident.world.size == 1,
+                view, attempt, given or {}, find, self._guard(head, state),
+                partial(self._most, state), peak, self.resident.world.size == 1,
             )  # fmt: skip
             R: Any = self.maps.R
             maps = dataclasses.replace(self.maps, R=dataclasses.replace(R, progress=stages.count))
             record = execute(
                 state, n, task=e.task, environment=e.environment, inference=self.inference,
-                law=e.law, root=e.root, arm=self.arm, maps=maps, resolve=self.resident.policy,
+                law=e.law, root=e.root, arm=arm, maps=maps, resolve=self.resident.policy,
                 stage=stages,
             )  # fmt: skip
             view.phase("L")
@@ -273,7 +310,8 @@ class Session:
             self.largest = {k: max(v, cost.get(k, 0.0)) for k, v in self.largest.items()}
         accepted = float(record.proposal.decision is Decision.ACCEPT)
         metrics = {**sealed["metrics"], **stages.readings(), "decision/accepted": accepted}
-        view.round(n, metrics, record.cost.computed, record.proposal.report, entry.identity)
+        found = {} if find is None else find.avoided
+        view.round(n, metrics, record.cost.computed, record.proposal.report, entry.identity, found)
         return entry, record.resulting
 
     @property
@@ -294,6 +332,7 @@ class Session:
         for value in (record.X, record.Z, record.F, record.G, self.inference.document, archive()):
             self.store.put(value)
         if self.snapshot_every > 1 and self.certified is None:
+            kept(record.starting)
             self.certified = self.states.certify(record)
             if not self.certified:
                 raise ValueError(
@@ -308,18 +347,20 @@ class Session:
         return {
             "metered": dict(record.cost.metered), "readings": dict(stages.readings()),
             "metrics": summary_of(record), "report": report, "platform": machine(),
-            "flags": flags(), "fingerprints": self.fingerprints(),
+            "flags": flags(), "fingerprints": self.fingerprints,
             "source": archive().id, "config": dict(self.experiment.document),
             "recorded_at": int(time.time()),
+            "memo": None if stages.find is None else stages.find.close(record.cost),
         }  # fmt: skip
 
+    @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Of the maps, the task, the environment and the inference settings."""
+        """Of the maps, the task, the environment, the inference settings and the engine."""
         e = self.experiment
         return {
             **{f.name: fingerprint(getattr(self.maps, f.name)) for f in dataclasses.fields(Maps)},
             "task": fingerprint(e.task), "environment": fingerprint(e.environment),
-            "inference": fingerprint(self.inference),
+            "inference": fingerprint(self.inference), "engine": fingerprint(ENGINE),
         }  # fmt: skip
 
     def summary(self, view: View, head: Entry, seconds: float, stopped: str) -> None:
@@ -333,10 +374,16 @@ class Session:
             "lineage": f"{self.lineage.name}, {head.n + 1} round{'s' * (head.n != 0)}, "
                        f"{seconds:.1f} s",
             "sampled": f"{totals.get('tokens/sampled', 0):,.0f} tokens",
+            **({"avoided": avoided(saved)} if (saved := avoided_by(head)) else {}),
             "head": head.identity,
             "checkpoint": point.removeprefix("checkpoint "),
             "look": f"{ui}    python -m harness log",
         })  # fmt: skip
+
+
+def avoided_by(head: Entry) -> dict[str, float]:
+    """What of it was found in the memo, and not spent."""
+    return {k: float(v) for k, v in head.document.sealed.get("avoided", {}).items()}
 
 
 def spent_by(head: Entry) -> dict[str, float]:

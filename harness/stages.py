@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from harness import ranks
 from harness.budget import Guard
 from harness.console import View
+from harness.finder import Finder
 from harness.ledger.attempt import Attempt
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ class Stages:
     attempt: Attempt
     given: Mapping[str, Any] = field(default_factory=dict)
     """Results that are already known, by map: they are taken, and cost what taking them costs."""
+    find: Finder | None = None
+    """Finds results in the memo."""
     guard: Guard = field(default_factory=Guard)
     most: Callable[[Any, Any], Mapping[str, Any]] = lambda Z, G: {}
     """What a round with this Z and this Γ can cost at most, before U has run."""
@@ -53,7 +56,7 @@ class Stages:
             if name == "U" and self.guard.limits:
                 most = self.most(self.results["R"], self.results["C"])
                 self.guard.check({**most, **self.elapsed()})
-            value = self.given[name] if name in self.given else thunk()
+            value = self._applied(name, thunk)
         except Exception:
             # what failed has cost its time, and what it had begun
             self.seconds = self.elapsed()
@@ -73,10 +76,22 @@ class Stages:
         seconds.pop("seconds/total", None)
         return {**seconds, "seconds/total": sum(seconds.values())}
 
+    def _applied(self, name: str, thunk: Callable[[], T]) -> T:
+        if name not in self.given:
+            value: T = thunk() if self.find is None else self.find(name, thunk)
+            return value
+        if self.find is not None:
+            self.find.take(name, self.given[name])
+        return self.given[name]
+
+    def _avoided(self, name: str) -> bool:
+        return name in self.given or (self.find is not None and name in self.find.avoided)
+
     def spent(self) -> dict[str, float]:
         """A lower bound, for an attempt."""
         Z: Any = self.results.get("R")
-        sampled = {} if Z is None else {"tokens/sampled": float(Z.is_action_T.sum())}
+        known = Z is not None and not self._avoided("R")
+        sampled = {} if not known else {"tokens/sampled": float(Z.is_action_T.sum())}
         return {**self.guard.begun, **sampled, **self.seconds}
 
     def readings(self) -> Mapping[str, float]:

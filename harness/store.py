@@ -161,6 +161,10 @@ class Store:
         """Whether a value was dropped on purpose."""
         return self._has(_folder(kind, identifier), RETIRED)
 
+    def beside(self, name: str) -> Path | None:
+        """A folder beside the values, for what is none; None where the store is not local."""
+        return None if (local := self._local) is None else local / name
+
     @staticmethod
     def read(kind: str, path: Path) -> Packed | Artifact:
         """A value from a file of unknown origin, without the files that it names."""

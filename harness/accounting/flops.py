@@ -24,7 +24,9 @@ TABLES = ("embed", "wte", "wpe")
 
 def matrix_elements(model: Artifact) -> int:
     """N: see the top of this file."""
-    sizes = {name: prod(t.shape) for name, t in model.tensors.items() if len(t.shape) >= 2}
+    # a model whose tensors are not made yet knows their shapes
+    shapes = getattr(model, "shapes", None) or {n: t.shape for n, t in model.tensors.items()}
+    sizes = {name: prod(shape) for name, shape in shapes.items() if len(shape) >= 2}
     tables = {name for name in sizes if any(part in name for part in TABLES)}
     untied = any("lm_head" in name or "embed_out" in name for name in sizes)
     # a tied table is stored once, under the name of the embedding, and is the output layer too

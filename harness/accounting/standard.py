@@ -42,6 +42,12 @@ COMPUTED = {
     "optimizer/steps": "steps",
 }  # fmt: skip
 """Names and units of the computed dimensions, fixed by the version."""
+WORK = {
+    "R": ("tokens/prompt", "tokens/sampled", "tokens/observed", "environment/steps", "tool/calls",
+          "flops/rollout"),
+    "U": ("tokens/trained", "tokens/scored", "flops/update", "optimizer/steps"),
+}  # fmt: skip
+"""The map that a computed dimension is the work of: what is avoided where its result is found."""
 UNITS = {
     "seconds/": "s", "cpu_seconds/": "s", "device_seconds/": "s", "memory/": "B", "bytes/": "B",
     "joules/": "J", "money/": "currency",
@@ -64,6 +70,7 @@ class Standard:
     """Computed counts, and declared readings."""
 
     version: ClassVar[str] = "1"
+    work: ClassVar[Mapping[str, tuple[str, ...]]] = WORK
     metered: tuple[str, ...] = ()
     """Readings that enter the cost."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from harness.exactness.recorded import Recorded
 from harness.fingerprint import Source, archive, flags, machine, modules
 from harness.identity import Version
+from harness.runner import ENGINE
 
 
 def changes(recorded: Recorded) -> list[str]:
@@ -27,7 +28,7 @@ def changes(recorded: Recorded) -> list[str]:
         found.append(
             f"ι was {exact['nu']['iota'][:19]}…, is {session.inference.id[:19]}…: other settings"
         )
-    now = session.fingerprints()
+    now = session.fingerprints
     before = sealed.get("fingerprints", {})
     moved = [name for name in now if name in before and now[name] != before[name]]
     if moved:
@@ -69,7 +70,10 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
 def behind(session: Any, names: list[str]) -> set[str]:
     """The files of this package behind some maps."""
     e = session.experiment
-    things = {"task": e.task, "environment": e.environment, "inference": session.inference}
+    things = {
+        "task": e.task, "environment": e.environment, "inference": session.inference,
+        "engine": ENGINE,
+    }  # fmt: skip
     own = [things[name] if name in things else getattr(session.maps, name) for name in names]
     found = {module.removeprefix("harness.") for thing in own for module in modules(thing)}
     return {f"{m.replace('.', '/')}{end}" for m in found for end in (".py", "/__init__.py")}

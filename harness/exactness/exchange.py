@@ -9,6 +9,7 @@ takes a group's file, `key=value` a setting that must exist.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any
 from harness.exactness.changes import flat
 from harness.exactness.recorded import Given, Recorded, Unavailable
 from harness.exactness.replay import NEED_STATE, STAGES
+from harness.finder import Finder
 from harness.fingerprint import apply_flags
 from harness.identity import Version
 from harness.round import Record, State, execute
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EXCHANGEABLE = ("task", "sampler", "environment", "inference", "rollout", "feedback", "credit",
-                "update", "accounting", "packages")  # fmt: skip
+                "update", "accounting", "memo", "packages")  # fmt: skip
 KEPT = {
     "seeds": "a what-if keeps every seed", "model": "a round starts from its recorded state",
     "lineage": "say --branch NAME to append it", "store": "say --store to read another",
@@ -96,7 +98,7 @@ def check(word: str, override: Any) -> None:
     if head in KEPT:
         raise ValueError(f"{word}: {KEPT[head]}, so {head} cannot be exchanged")
     if head not in EXCHANGEABLE:
-        raise ValueError(f"{word}: {head!r} is no map; exchange {', '.join(EXCHANGEABLE[:-1])}")
+        raise ValueError(f"{word}: {head!r} is no map; exchange {', '.join(EXCHANGEABLE[:-2])}")
 
 
 def _apply(config: Any, override: Any) -> None:
@@ -172,32 +174,42 @@ class Exchange:
 
     def start(self) -> State:
         if NEED_STATE & set(STAGES[STAGES.index(self.first) :]):
-            return self.recorded.session.state_at(self.recorded.parent)
+            return self.recorded.session.promised_at(self.recorded.parent)
         return self.recorded.named_state()
 
     def run(self) -> Record:
         """The round as it would have been; nothing is appended."""
         apply_flags(self.recorded.sealed.get("flags", {}))
         session, entry = self.recorded.session, self.recorded.entry
-        e = session.experiment
+        e, start = session.experiment, self.start()
         resolve = session.resident.policy if "R" not in self.kept else self.recorded.stamped
+        find = session.finder(start, self.recorded.seeds, f"a what-if of {self.recorded.name}", say)
         return execute(
-            self.start(), entry.n, task=e.task, environment=e.environment,
+            start, entry.n, task=e.task, environment=e.environment,
             inference=session.inference, law=Given(self.recorded.seeds), root=e.root,  # type: ignore[arg-type]
             arm=session.arm, maps=session.maps, resolve=resolve,
-            stage=Taking(self.given(), self.recorded),
+            stage=Taking(self.given(), self.recorded, find),
         )  # fmt: skip
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class Taking:
-    """Takes the results that are given and runs the other maps; κ is the record's."""
+    """Takes the results that are given and finds or runs the others; κ is the record's."""
 
     results: Mapping[str, Any]
     recorded: Recorded
+    find: Finder | None
 
     def __call__(self, name: str, thunk: Callable[[], Any], /) -> Any:
-        return self.results[name] if name in self.results else thunk()
+        if name not in self.results:
+            return thunk() if self.find is None else self.find(name, thunk)
+        if self.find is not None:
+            self.find.take(name, self.results[name])
+        return self.results[name]
 
     def readings(self) -> Mapping[str, float]:
         return {**self.recorded.sealed["readings"], **self.recorded.sealed["metered"]}

@@ -124,6 +124,7 @@ class Function:
     """One call an episode."""
 
     version: ClassVar[str] = "1"
+    unseen: ClassVar[str] = "it calls a function of the user's, whose code is not looked at"
     path: str
     on_error: str = "raise"
     """raise | unscorable"""

@@ -122,6 +122,8 @@ def costs(at: Place) -> Iterator[Finding]:
     before = at.parent.document.sealed.get("totals", {})
     summed = record.totals(before, document.exact, document.sealed)
     yield from at.equal("totals", summed, document.sealed.get("totals"))
+    saved = record.avoided(at.parent.document.sealed, document.sealed)
+    yield from at.equal("avoided", saved, document.sealed.get("avoided", {}))
     for name, value in {**document.exact["c"], **document.sealed.get("metered", {})}.items():
         if not (math.isfinite(float(value)) and float(value) >= 0):
             yield at.finding(f"c.{name}", "finite and not negative", value)

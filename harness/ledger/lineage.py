@@ -127,13 +127,16 @@ class Lineage:
         return [Spent.of(run) for run in found if not self.holds(run)]
 
     def totals(self, branch: str = MAIN) -> dict[str, dict[str, float]]:
-        """Costs so far: of the chain (exact), and of the attempts (a lower bound)."""
-        chain = self.head(branch).document.sealed.get("totals", {})
+        """Costs so far: of the chain (exact), what of them was found in the memo and not spent, and
+        of the attempts (a lower bound)."""
+        sealed = self.head(branch).document.sealed
         lost: dict[str, float] = {}
         for attempt in self.attempts():
             for name, value in attempt.cost.items():
                 lost[name] = joined(name, lost.get(name, 0), value)
-        return {"committed": {k: float(v) for k, v in chain.items()}, "attempts": lost}
+        known = {"committed": sealed.get("totals", {}), "avoided": sealed.get("avoided", {})}
+        named = {part: {k: float(v) for k, v in cost.items()} for part, cost in known.items()}
+        return named | {"attempts": lost}
 
     # ---- writing
 

@@ -37,7 +37,8 @@ def params(document: Document) -> dict[str, str]:
 
 
 def metrics(document: Document) -> dict[str, float]:
-    """The caller's metrics, the decision, the cost of the round and of the chain up to it."""
+    """The caller's metrics, the decision, the cost of the round, and of the chain up to it what it
+    has cost and what was avoided."""
     if "genesis" in document.exact:
         return {}
     cost = {**document.exact["c"], **document.sealed.get("metered", {})}
@@ -46,6 +47,7 @@ def metrics(document: Document) -> dict[str, float]:
         "decision/accepted": float(document.exact["d"] == "accept"),
         **{f"cost/{name}": value for name, value in cost.items()},
         **{f"cost_total/{name}": value for name, value in document.sealed["totals"].items()},
+        **{f"cost_avoided/{k}": v for k, v in document.sealed.get("avoided", {}).items()},
     }
     return {name: float(value) for name, value in _distinct(named).items()}
 

@@ -150,6 +150,18 @@ def totals(
     return after
 
 
+def avoided(parent: Mapping[str, Any], sealed: Mapping[str, Any]) -> dict[str, float]:
+    """Costs along a chain that were found in the memo and not spent, less what was spent later."""
+    memo = sealed.get("memo") or {}
+    after = {name: float(value) for name, value in parent.get("avoided", {}).items()}
+    for note in memo.get("maps", {}).values():
+        for name, value in note.get("avoided", {}).items():
+            after[name] = after.get(name, 0.0) + float(value)
+    for name, value in memo.get("repaid", {}).items():
+        after[name] = max(after.get(name, 0.0) - float(value), 0.0)
+    return after
+
+
 def joined(name: str, one: float, other: float) -> float:
     """A reading of two pieces of work together: memory is held, everything else is spent."""
     return max(one, other) if name.startswith("memory/") else one + other
@@ -165,4 +177,6 @@ def following(
     own = spelt(sealed)
     before = parent.sealed.get("totals", {})
     own |= {"branch": branch, "totals": totals(before, exact, own), "files": dict(files)}
+    if saved := avoided(parent.sealed, own):
+        own["avoided"] = saved
     return Document(parent.identity, parent.seal, exact, own)

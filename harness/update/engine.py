@@ -64,6 +64,8 @@ def copied(state: State) -> State:
     """The same state in tensors that outlive the engine that holds it."""
 
     def own(artifact: Any) -> Any:
+        # one that was promised may have been made here
+        artifact = getattr(artifact, "real", artifact)
         if not isinstance(artifact, Held):
             return artifact
         return artifact.with_tensors({n: t.clone() for n, t in artifact.tensors.items()})

@@ -47,8 +47,14 @@ def row(lineage: Lineage, entry: Entry) -> dict[str, Any]:
         "state_in": exact["starting"], "state_out": exact["resulting"],
         "proposed": exact["proposed"], "versions": exact["v"], "seeds": exact["omega"],
         "cost": {name: int(value) for name, value in exact["c"].items()},
-        "metered": sealed.get("metered", {}), "run": entry.run,
+        "metered": sealed.get("metered", {}), "avoided": avoided(sealed), "run": entry.run,
     }  # fmt: skip
+
+
+def avoided(sealed: Any) -> dict[str, float]:
+    """What of a round was found in the memo, and not spent."""
+    notes = (sealed.get("memo") or {}).get("maps", {}).values()
+    return {name: value for note in notes for name, value in note.get("avoided", {}).items()}
 
 
 def drawn(lineage: Lineage) -> list[str]:
@@ -115,14 +121,15 @@ def _show(
     table = Table(title=f"{lineage.name} ({branch})", title_justify="left", box=None)
     for name, justify in (
         ("n", "right"), ("decision", "left"), ("reward", "right"), ("seconds", "right"),
-        ("identity", "left"), ("state after", "left"),
+        ("avoided", "right"), ("identity", "left"), ("state after", "left"),
     ):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for entry in entries:
         exact, sealed = entry.document.exact, entry.document.sealed
         reward, seconds = sealed.get("metrics", {}).get("reward/mean"), _seconds(sealed)
         table.add_row(
-            str(entry.n), exact["d"], _number(reward), _number(seconds), entry.identity[7:19],
+            str(entry.n), exact["d"], _number(reward), _number(seconds),
+            _number(_seconds({"metered": avoided(sealed)})), entry.identity[7:19],
             exact["resulting"]["model"][7:19], style=None if exact["d"] == "accept" else "yellow",
         )  # fmt: skip
     console = Console()

@@ -92,7 +92,7 @@ def _append(what: Exchange, branch: str) -> tuple[Any, Entry]:
     session._keep_evidence = noting  # type: ignore[method-assign]
     view = View(recorded.lineage.name, branch, recorded.entry.n + 1, recorded.entry.n)
     entry, state = session.advance(parent, what.start(), view, given=what.given(), note=note)
-    session.states.keep(state)
+    session.keep_head(state)
     return held[0], entry
 
 

@@ -73,3 +73,13 @@ def test_a_round_follows_its_parent():
         a_record(n=3)
     with pytest.raises(ValueError, match=r"are names of a record's own fields"):
         projection.params(a_record({"params": {"X": "1"}}))
+
+
+def test_what_was_avoided_sums_along_a_chain_less_what_was_spent_after_all():
+    found = {"maps": {"R": {"avoided": {"seconds/R": 2.0, "steps": 3}}, "C": {"found": False}}}
+    after = record.avoided({}, {"memo": found})
+    assert after == {"seconds/R": 2.0, "steps": 3.0}
+    after = record.avoided({"avoided": after}, {"memo": {**found, "repaid": {"steps": 4}}})
+    assert after == {"seconds/R": 4.0, "steps": 2.0}
+    for none in ({}, {"memo": None}):
+        assert record.avoided({}, none) == {}
