@@ -1,6 +1,14 @@
 """Ten planted changes, and the first divergence that is named for each."""
 
+import csv
 import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -324,23 +332,41 @@ def test_dropped_bytes_cannot_be_replayed_and_are_named(opened, recorded_ledger,
 
 
 @pytest.mark.slow
-def test_forty_rounds_replay_in_fresh_processes(tmp_path):
-    """The soak: rounds of several settings, replayed by the command."""
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
-
+def test_two_hundred_rounds_replay_in_fresh_processes(tmp_path, smollm2_folder):
+    """The soak: rounds of every shipped example and several settings, replayed by the command."""
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}
 
     def call(*words):
         command = [sys.executable, "-P", "-m", "harness", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode
+        done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, text=True,
+                              stdout=subprocess.PIPE)  # fmt: skip
+        return done.returncode, done.stdout
 
-    arms = {"plain": [], "rloo": ["credit=rloo"], "top": ["inference.top_k=8"],
-            "pairs": ["seeds=antithetic"]}  # fmt: skip
-    for name, words in arms.items():
-        made = ["+round=quickstart", "rounds=10", "rollout.attempts=4", f"lineage.name={name}"]
-        assert call(*made, *words) == 0
-        assert call("replay", name, "--all") == 0
+    small = ["+round=quickstart", "rounds=40", "rollout.attempts=4"]
+    arms = {
+        "quickstart": ["+round=quickstart"],
+        "rloo": [*small, "credit=rloo", "memo=off"],
+        "top": [*small, "inference.top_k=8", "seeds.root=7"],
+        "pairs": [*small, "seeds=antithetic", "rounds=42"],
+        "smollm2": ["+round=smollm2_arithmetic", "rounds=20"],
+    }
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    origin = [commit.stdout.strip()[:12], f"{platform.machine()} {os.cpu_count()} cores"]
+    target = root / "sweeps" / "results" / "replays.csv"
+    with target.open("w", newline="", buffering=1) as file:
+        table = csv.writer(file)
+        table.writerow(["lineage", "rounds", "same", "open", "seconds", "commit", "machine"])
+        total = 0
+        for name, words in arms.items():
+            assert call(*words, f"lineage.name={name}")[0] == 0
+            began = time.monotonic()
+            code, out = call("replay", name, "--all", "--json")
+            found = [json.loads(line) for line in out.splitlines()]
+            same = sum(all(r["verdict"] == "same" for r in f["stages"]) for f in found)
+            opens = sum(any(r["verdict"] == "open" for r in f["stages"]) for f in found)
+            seconds = f"{time.monotonic() - began:.1f}"
+            table.writerow([name, len(found), same, opens, seconds, *origin])
+            assert (code, same) == (0, len(found))
+            total += same
+    assert total >= 200
