@@ -257,6 +257,7 @@ class Known:
         optimizer = initial_optimizer(model)
         self.resident = resident
         self.initial = {("model", model.id): model, ("optimizer", optimizer.id): optimizer}
+        self.bases = {base.id: base for base in (model.base,) if base is not None}
 
     def engines(self) -> list[Any]:
         return [cached for cached in self.resident.caches.values() if hasattr(cached, "held")]
@@ -268,14 +269,14 @@ class Known:
                 if key is not None and identifier == key[kind == "optimizer"]:
                     state = engine.held(key, step)
                     return state.model if kind == "model" else state.optimizer
-        return self.initial.get((kind, identifier))
+        return self.initial.get((kind, identifier), self.bases.get(identifier))
 
-    def made(self, kind: str, meta: Any, tensors: Any, files: Any) -> Any:
+    def made(self, kind: str, meta: Any, tensors: Any, files: Any, base: Any) -> Any:
         from harness.forms import Artifact
         from harness.policies.model import Model
 
         model = kind == "model"
-        made = Model(kind, meta, tensors, files) if model else Artifact(kind, meta, tensors)
+        made = Model(kind, meta, tensors, files, base) if model else Artifact(kind, meta, tensors)
         self.initial[kind, made.id] = made
         return made
 

@@ -68,7 +68,8 @@ class States:
             return self.initial
         if not all(self.store.has(kind, ids[kind]) for kind in ("model", "optimizer")):
             return None
-        model = self.store.get(Model, ids["model"], check=True)
+        base = getattr(self.initial.model, "base", None)
+        model = self.store.get(Model, ids["model"], check=True, held=base)
         return State(model, self.store.get("optimizer", ids["optimizer"], check=True))
 
     def _recompute(self, state: State, entry: Entry) -> State:

@@ -78,9 +78,11 @@ class Store:
             raise ValueError(f"store.snapshot_every is {self.snapshot_every}; it is at least 1")
 
     def put(self, value: Packed | Artifact) -> str:
-        """Store a value, and the `files` that a model carries; what is there is left as it is."""
+        """Store a value, and `files` and `base` of a model; what is there is left as it is."""
         if isinstance(value, Artifact) and (carried := _carried(value)):
             self.put(carried)
+        if (base := getattr(value, "base", None)) is not None:
+            self.put(base)
         if not self.has(value.kind, value.id):
             folder = _folder(value.kind, value.id)
             if (local := self._local) is not None:
@@ -95,20 +97,28 @@ class Store:
         return self._has(_folder(kind, identifier), NAME)
 
     @overload
-    def get(self, kind: str, identifier: str, *, check: bool = False) -> Any: ...
+    def get(
+        self, kind: str, identifier: str, *, check: bool = False, held: Artifact | None = None
+    ) -> Any: ...
     @overload
-    def get(self, kind: type[V], identifier: str, *, check: bool = False) -> V: ...
+    def get(
+        self, kind: type[V], identifier: str, *, check: bool = False, held: Artifact | None = None
+    ) -> V: ...
 
-    def get(self, kind: str | type[Any], identifier: str, *, check: bool = False) -> Any:
+    def get(
+        self, kind: str | type[Any], identifier: str, *, check: bool = False,
+        held: Artifact | None = None,
+    ) -> Any:  # fmt: skip
         """Read a value; KeyError where it is absent, Corrupt where it is not what its name says.
 
         Only `check` hashes it again. kind: its name, or the class to read it as: a Packed form, or
-        any class made from (kind, meta, tensors), and (…, files) where it has such a field.
+        any class made from (kind, meta, tensors), and `files` and `base` where it has such fields.
+        held: what need not be read where it is the base.
         """
         cls = kind if isinstance(kind, type) else PACKED.get(kind, Artifact)
         name = kind if isinstance(kind, str) else getattr(kind, "kind", "model")
         with self._path(name, identifier) as path:
-            value = self._read(cls, name, path)
+            value = self._read(cls, name, path, held)
         if check and value.id != identifier:
             raise Corrupt(f"{name} {identifier} holds {value.id}; restore it from another store")
         return value
@@ -176,7 +186,7 @@ class Store:
             raise Corrupt(f"it cannot be read as a stored value: {error}") from error
         return Artifact(kind, meta, arrays) if cls is None else cls(meta, arrays)
 
-    def _read(self, cls: type[Any], name: str, path: Path) -> Any:
+    def _read(self, cls: type[Any], name: str, path: Path, held: Artifact | None) -> Any:
         packed = issubclass(cls, Packed)
         try:
             head, arrays = _load(path, "np" if packed else "pt")
@@ -185,9 +195,13 @@ class Store:
             raise Corrupt(f"{path} cannot be read as a stored value: {error}") from error
         if packed:
             return cls(meta, arrays)
-        if "files" in getattr(cls, "__dataclass_fields__", {}) and carried is not None:
-            return cls(name, meta, arrays, self.get(TokenizerFiles, carried, check=True).files)
-        return cls(name, meta, arrays)
+        fields, more = getattr(cls, "__dataclass_fields__", {}), {}
+        if "files" in fields and carried is not None:
+            more["files"] = self.get(TokenizerFiles, carried, check=True).files
+        if "base" in fields and (base := meta.get("base")) is not None:
+            known = held is not None and held.id == base
+            more["base"] = held if known else self.get(cls, base, check=True)
+        return cls(name, meta, arrays, **more)
 
     def _has(self, folder: str, name: str) -> bool:
         if (local := self._local) is not None:

@@ -69,15 +69,15 @@ class World:
     def hear(self, find: Callable[[str, str], Any], make: Callable[..., Any]) -> Call:
         """What rank 0 calls this rank to.
 
-        find: the artifact of a kind and an identifier, or None; make: one of kind, meta, tensors
-        and files.
+        find: the artifact of a kind and an identifier, or None; make: one of kind, meta, tensors,
+        files and base.
         """
         call = self.say(None)
         artifacts = []
         for kind, identifier in call["artifacts"]:
             held = find(kind, identifier)
             if any(self.tell(held is None)):
-                copy = make(*self._take())
+                copy = self._take(find, make)
                 held = copy if held is None else held
             if held.id != identifier:
                 raise RuntimeError(f"rank {self.rank} received {held.id}, not {identifier}")
@@ -130,9 +130,13 @@ class World:
         return whole
 
     def _give(self, artifact: Any) -> None:
-        """An artifact of rank 0 to the others, tensor by tensor."""
+        """An artifact of rank 0 to the others, tensor by tensor; its base first."""
         import torch
 
+        base = getattr(artifact, "base", None)
+        self.say(None if base is None else base.id)
+        if base is not None and any(self.tell(False)):
+            self._give(base)
         tensors = artifact.tensors
         rows = [
             [name, DTYPES[str(t.dtype).removeprefix("torch.")], list(t.shape)]
@@ -145,10 +149,15 @@ class World:
             if flat.numel():
                 torch.distributed.broadcast(flat.view(torch.uint8), 0, group=self.group)
 
-    def _take(self) -> tuple[str, Any, dict[str, Any], dict[str, bytes]]:
-        """Kind, metadata, tensors and files of what rank 0 gives."""
+    def _take(self, find: Callable[[str, str], Any], make: Callable[..., Any]) -> Any:
+        """What rank 0 gives."""
         import torch
 
+        base = self.say(None)
+        if base is not None:
+            known = find("model", base)
+            given = self._take(find, make) if any(self.tell(known is None)) else None
+            base = given if known is None else known
         kind, meta, rows, files = self.say(None)
         tensors = {}
         for name, dtype, shape in rows:
@@ -156,7 +165,7 @@ class World:
             if tensors[name].numel():
                 flat = tensors[name].view(-1).view(torch.uint8)
                 torch.distributed.broadcast(flat, 0, group=self.group)
-        return kind, meta, tensors, {n: b64decode(f) for n, f in files.items()}
+        return make(kind, meta, tensors, {n: b64decode(f) for n, f in files.items()}, base)
 
     def _send(self, data: bytes | None) -> bytes:
         """Bytes of rank 0, on every rank."""

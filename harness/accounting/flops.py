@@ -5,14 +5,15 @@
 
 N counts the elements of the matrices that a token is multiplied with: every tensor of two or more
 dimensions but look-up tables (an input embedding that is not also the output layer, positions).
-A backward pass counts twice a forward. Softmax, norms and elementwise work are left out, as usual.
+A backward pass counts twice a forward; a matrix of a base, which is not trained, has no gradient of
+its own, and its backward counts once. Softmax, norms and elementwise work are left out, as usual.
 
 Source: Kaplan et al., arXiv 2001.08361, section 2.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -24,15 +25,39 @@ TABLES = ("embed", "wte", "wpe")
 
 def matrix_elements(model: Artifact) -> int:
     """N: see the top of this file."""
-    # a model whose tensors are not made yet knows their shapes
-    shapes = getattr(model, "shapes", None) or {n: t.shape for n, t in model.tensors.items()}
+    return _elements({**_base(model), **_own(model)})
+
+
+def frozen_elements(model: Artifact) -> int:
+    """What of N is of the model's base and not trained."""
+    own = _own(model)
+    whole = {**_base(model), **own}
+    return _elements(whole) - _elements(whole, own)
+
+
+def _own(model: Artifact) -> dict[str, tuple[int, ...]]:
+    """Shapes of a model's own tensors; one whose tensors are not made yet knows them."""
+    return getattr(model, "shapes", None) or {n: tuple(t.shape) for n, t in model.tensors.items()}
+
+
+def _base(model: Artifact) -> dict[str, tuple[int, ...]]:
+    """Those of its base, where it has one."""
+    base = getattr(model, "base", None)
+    return {} if base is None else _own(base)
+
+
+def _elements(
+    shapes: Mapping[str, tuple[int, ...]], counted: Collection[str] | None = None
+) -> int:  # fmt: skip
+    """Elements of matrices that a token is multiplied with; of those alone that are `counted`."""
     sizes = {name: prod(shape) for name, shape in shapes.items() if len(shape) >= 2}
     tables = {name for name in sizes if any(part in name for part in TABLES)}
     untied = any("lm_head" in name or "embed_out" in name for name in sizes)
     # a tied table is stored once, under the name of the embedding, and is the output layer too
     tokens = {name for name in tables if "pos" not in name and "wpe" not in name}
     left_out = tables if untied else tables - tokens
-    return sum(size for name, size in sizes.items() if name not in left_out)
+    kept = {name: size for name, size in sizes.items() if name not in left_out}
+    return sum(size for name, size in kept.items() if counted is None or name in counted)
 
 
 def attention_width(architecture: Mapping[str, Any]) -> int:

@@ -13,7 +13,8 @@ computed (integers, functions of what the record holds):
     flops/rollout       2·N·(prompt + observed + sampled) + attention of the same tokens; and where
                         Z has a `reference`, 2·N + attention of the tokens that it was run on, with
                         its own N
-    flops/update        2·N·(3·trained + scored) + attention, in the same proportion of the batch
+    flops/update        2·N·(3·trained + scored) + attention, in the same proportion of the batch;
+                        of a base, which has no gradient, 2·N·(2·trained + scored)
     optimizer/steps     steps of the optimizer, those of a rejected proposal too
 
 N and attention: `harness.accounting.flops`. metered: the readings named by `metered`, taken as they
@@ -33,7 +34,7 @@ import numpy as np
 from harness.forms import Instance, Lesson, Scores, Trajectories
 from harness.round import Cost, Proposal, Seeds, State
 
-from .flops import attention_width, matrix_elements, seen
+from .flops import attention_width, frozen_elements, matrix_elements, seen
 
 COMPUTED = {
     "tokens/prompt": "tokens", "tokens/sampled": "tokens", "tokens/observed": "tokens",
@@ -118,7 +119,8 @@ class Standard:
             "environment/steps": len(Z.arrays["turn_episode"]),
             "tool/calls": sum(len(t["event"]["calls"]) for e in Z.episodes for t in e["turns"]),
             "flops/rollout": rollout,
-            "flops/update": 2 * matrices * forwards + 4 * width * batch * forwards // max(total, 1),
+            "flops/update": 2 * (matrices * forwards - frozen_elements(model) * trained)
+            + 4 * width * batch * forwards // max(total, 1),
             "optimizer/steps": int(report["steps"]),
         }
 

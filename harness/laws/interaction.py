@@ -129,9 +129,8 @@ class Exact:
     def __init__(self, policy: Any) -> None:
         from harness.policies.model import build_module
 
-        tensors = {k: t.detach().clone().double() for k, t in policy.model.tensors.items()}
         # the critic's tensors, where a model has one, are not the module's
-        self.module = build_module(policy.model.with_tensors(tensors), attention="eager")
+        self.module = build_module(policy.model, attention="eager").double()
         self.inference = policy.inference
 
     def __call__(self, histories: Sequence[History]) -> list[np.ndarray]:

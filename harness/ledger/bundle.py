@@ -126,11 +126,14 @@ def _members(lineage: Lineage, store: Store) -> Iterator[tuple[str, Opener]]:
     found: set[tuple[str, str]] = set()
     for identifier in named:
         found |= {(kind, identifier) for kind in KINDS if store.has(kind, identifier)}
-    for kind, identifier in list(found):
-        if kind == "model":
-            with store.path(kind, identifier) as path:
-                if (files_of := header(path).get("files")) and store.has("tokenizer", files_of):
-                    found.add(("tokenizer", files_of))
+    todo = [identifier for kind, identifier in found if kind == "model"]
+    while todo:
+        with store.path("model", todo.pop()) as path:
+            head = header(path)
+        named_by = {("tokenizer", head["files"]), ("model", head["meta"].get("base"))}
+        more = {(kind, it) for kind, it in named_by - found if it and store.has(kind, it)}
+        todo += [identifier for kind, identifier in more if kind == "model"]
+        found |= more
     for kind, identifier in sorted(found):
         name = f"content/{kind}/{identifier.removeprefix('sha256:')}.safetensors"
         yield name, functools.partial(_opened, store, kind, identifier)

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.ledger.bundle import header
 from harness.ledger.checks import Finding, Place
 from harness.ledger.entry import Entry
 from harness.ledger.reader import READERS
@@ -56,6 +57,9 @@ class Content:
         if at.parent is None:
             state = exact["genesis"]["state"]
             wanted += [_Value(at.where, f"state.{k}", k, state[k], self.deep) for k in STATE]
+            base = self._base(state["model"])
+            if base is not None:
+                wanted.append(_Value(at.where, "state.model's base", "model", base, self.deep))
         else:
             wanted += [_Value(at.where, n, k, exact[n], True) for n, k in SMALL.items()]
             state = exact["resulting"]
@@ -74,6 +78,18 @@ class Content:
         while self._pending:
             self._collect(self._pending.popleft())
         return self._problems
+
+    def _base(self, model: str) -> str | None:
+        """The identifier of what a model stands on, if it does."""
+        assert self.store is not None
+        if not self.store.has("model", model):
+            return None
+        with self.store.path("model", model) as path:
+            try:
+                return header(path)["meta"].get("base")
+            # what cannot be read is told where the model itself is checked
+            except (ValueError, KeyError, AttributeError, TypeError):
+                return None
 
     def _check(self, values: list[_Value]) -> list[tuple[_Value, str]]:
         """What is wrong with values; empty where nothing is."""

@@ -6,25 +6,28 @@ Tensors carry the module's own names, tied ones once, persistent buffers include
 is the configuration without paths, library versions and run-time switches, so that an identifier
 does not depend on who saved the model, or in how many files. The chat template is not in a: it is
 text that the serializer uses, and stands in ι.
+
+A model on a base is the base's identifier and the tensors that are its own: those that replace the
+base's, or an adapter's. Only these are trained and stored; the rest is the base's, once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.forms import Artifact
-from harness.policies import critic
+from harness.policies import adapter, critic
 from harness.policies import tokenizer as tokenizers
 from harness.policies.tokenizer import load as load_tokenizer
 
 __all__ = [
-    "Model", "architecture_of", "build_module", "load_tokenizer", "read_folder", "tensors_of",
-    "write_folder",
+    "Model", "architecture_of", "build_module", "load_tokenizer", "places_of", "read_folder",
+    "tensors_of", "write_folder",
 ]  # fmt: skip
 
 VOLATILE = {
@@ -39,9 +42,11 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Model(Artifact):
-    """An artifact of kind "model" and the files of its tokenizer, which its meta identifies."""
+    """An artifact of kind "model", the files of its tokenizer, and its base, where it has one: its
+    meta identifies both."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
+    base: Model | None = None
 
     @classmethod
     def of(
@@ -50,8 +55,16 @@ class Model(Artifact):
         meta = {"architecture": architecture, "tokenizer": tokenizers.identify(files)}
         return cls("model", meta, dict(sorted(tensors.items())), dict(files))
 
+    @classmethod
+    def on(
+        cls, base: Model, tensors: Mapping[str, Any], adapted: Mapping[str, Any] | None = None
+    ) -> Model:
+        """The model with these tensors of its own on a base. adapted: what an adapter is like."""
+        meta = {**base.meta, "base": base.id} | ({} if adapted is None else {adapter.KEY: adapted})
+        return cls("model", meta, dict(sorted(tensors.items())), base.files, base)
+
     def with_tensors(self, tensors: Mapping[str, Any]) -> Model:
-        """The model of the same architecture and tokenizer with other tensors."""
+        """The same model with other tensors of its own."""
         return replace(self, tensors=dict(sorted(tensors.items())))
 
 
@@ -79,8 +92,8 @@ def config_of(model: Artifact) -> Any:
 def build_module(model: Artifact, *, attention: str = "sdpa") -> Any:
     """The torch module, in eval mode and in the tensors' dtype, without gradients.
 
-    Its parameters share memory with the artifact's tensors: clone before you train in place.
-    Raises ValueError where the tensors are not those of the architecture.
+    Its parameters share memory with the tensors of the artifact and its base: clone those that you
+    train in place. Raises ValueError where the tensors are not those of the architecture.
     """
     from transformers import AutoModelForCausalLM
 
@@ -90,7 +103,12 @@ def build_module(model: Artifact, *, attention: str = "sdpa") -> Any:
         )
     if critic.has_critic(model.meta["architecture"]):
         critic.attach(module, _dtype(model))
-    found = module.load_state_dict(dict(model.tensors), strict=False, assign=True)
+    if adapter.KEY in model.meta:
+        adapter.inject(module, model.meta[adapter.KEY])
+    plain = _naming(model.meta)
+    names = {plain(name): name for name in module.state_dict()}
+    tensors = {names.get(name, name): tensor for name, tensor in _every(model).items()}
+    found = module.load_state_dict(tensors, strict=False, assign=True)
     module.tie_weights()
     missing = sorted(set(found.missing_keys) - _tied(module))
     if missing or found.unexpected_keys:
@@ -100,10 +118,21 @@ def build_module(model: Artifact, *, attention: str = "sdpa") -> Any:
     return module.requires_grad_(False).eval()
 
 
+def _every(model: Artifact) -> dict[str, Any]:
+    """A model's own tensors, and its base's where it has none of that name."""
+    base = getattr(model, "base", None)
+    return {**({} if base is None else base.tensors), **model.tensors}
+
+
+def _naming(meta: Mapping[str, Any]) -> Callable[[str], str]:
+    """What a parameter of a model's module is called in the artifact."""
+    return adapter.plain if adapter.KEY in meta else str
+
+
 def _dtype(model: Artifact) -> Any:
     """That of most parameters: norms are sometimes kept in a wider one."""
     sizes: dict[Any, int] = {}
-    for tensor in model.tensors.values():
+    for tensor in _every(model).values():
         if tensor.is_floating_point():
             sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.numel()
     return max(sizes, key=lambda dtype: sizes[dtype])
@@ -128,6 +157,14 @@ def _tied(module: Any) -> set[str]:
     return repeated
 
 
+def places_of(module: Any, meta: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Where the module of a model with this meta keeps tensors: parameters and buffers by name."""
+    plain = _naming(meta)
+    every = [*module.named_parameters(), *module.named_buffers()]
+    named = {plain(name): place for name, place in every}
+    return {name: named[name] for name in names}
+
+
 def tensors_of(module: Any) -> dict[str, Any]:
     """Parameters and persistent buffers by name, sorted; a tied tensor once, by its first name."""
     kept = set(module.state_dict())
@@ -138,12 +175,14 @@ def tensors_of(module: Any) -> dict[str, Any]:
 
 def write_folder(model: Artifact, folder: str | Path) -> Path:
     """An ordinary Hugging Face folder: configuration, weights in safetensors, tokenizer; and the
-    head of a critic, where there is one, in a file of its own."""
+    head of a critic, where there is one, in a file of its own. A model on a base is written as one
+    without, its adapter merged."""
     from safetensors.torch import save_file
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    model = adapter.merged(model)
     config = config_of(model)
     config.architectures = [CLASSES[config.model_type]]
     config.dtype = _dtype(model)
@@ -169,6 +208,15 @@ def advice(model: Artifact) -> str:
         "this processor has no arithmetic in bfloat16 and emulates it, many times slower; "
         "model.dtype=float32 is the faster choice here"
     )
+
+
+def check_base(base: Any) -> None:
+    """Raises ValueError for what gives no model to stand on."""
+    if not hasattr(base, "initial"):
+        raise ValueError(
+            f"model.base is {base!r}, which gives no model; choose one, such as "
+            "model@model.base=smollm2"
+        )
 
 
 def check_dtype(dtype: str) -> None:

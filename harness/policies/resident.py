@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from harness.kernels.philox_sample import sample
 from harness.policies.critic import has_critic
 from harness.policies.inference import Inference
-from harness.policies.model import build_module, load_tokenizer
+from harness.policies.model import build_module, load_tokenizer, places_of
 from harness.round import Stamp
 from harness.world import ALONE, World
 
@@ -98,7 +98,10 @@ class Resident:
     module: Any = None
     current: str | None = None
     """Identifier of the model whose weights the module holds."""
-    architecture: Any = None
+    meta: Any = None
+    """Of the model that the module was built from."""
+    names: tuple[str, ...] = ()
+    """Of the model's own tensors: the module's others, of a base, stay as they are."""
     whole: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes every parameter whole for a while: an updater that shards them sets it."""
     caches: dict[str, Any] = field(default_factory=dict)
@@ -110,20 +113,24 @@ class Resident:
         """The module with this model's weights."""
         # a module that an engine trains has its hooks, and may have its parameters shared out
         taken = bool(self.caches) and self.current != model.id
-        other = self.architecture != model.meta["architecture"]
-        if self.module is None or other or taken:
+        if self.module is None or self.meta != model.meta or taken:
             own = {name: tensor.clone() for name, tensor in model.tensors.items()}
             self.drop()
             # every model has the eager path; `attend` chooses another
             self.module = build_module(model.with_tensors(own), attention="eager")
-            self.architecture, self.current = model.meta["architecture"], model.id
+            self.meta, self.names, self.current = model.meta, tuple(model.tensors), model.id
         elif self.current != model.id:
             with torch.no_grad():
-                places = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+                places = self.places
                 for name, tensor in model.tensors.items():
                     places[name].copy_(tensor)
             self.current = model.id
         return self.module
+
+    @property
+    def places(self) -> dict[str, Any]:
+        """Where the module keeps the model's own tensors."""
+        return places_of(self.module, self.meta, self.names)
 
     def attend(self, attention: str, setting: str) -> None:
         """Compute attention in this way from now on; setting: whose wish it is, for the refusal."""
@@ -150,7 +157,8 @@ class Resident:
     def drop(self) -> None:
         """Hold nothing: the next model gets a module of its own."""
         self.caches.clear()
-        self.module = self.current = self.architecture = None
+        self.module = self.current = self.meta = None
+        self.names = ()
         self.whole = nullcontext
 
     def head(self) -> Head:

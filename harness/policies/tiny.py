@@ -1,21 +1,19 @@
 """A Llama of a few hundred thousand parameters from seeded weights, with a tokenizer of 40 words.
 
-Every weight matrix is uniform on (-√3·σ, √3·σ), of standard deviation σ = `scale`, norms are 1.
-Bits come from Philox under a key hashed from (seed, name) and become floats by one exact
-multiplication: the same weights on every machine.
+Every weight matrix is uniform on (-√3·σ, √3·σ), of standard deviation σ = `scale`, norms are 1: a
+function of (seed, name), the same on every machine.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.identity import canonical
 from harness.policies.critic import with_critic
+from harness.policies.drawn import uniform
 from harness.policies.model import Model, architecture_of
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<system>", "<user>", "<tool>", "<policy>")
@@ -94,14 +92,7 @@ class Tiny:
     def _weights(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         if len(shape) == 1:
             return np.ones(shape, np.float32)
-        key = hashlib.sha256(b"harness/tiny/v1\0" + canonical([self.seed, name])).digest()
-        raw = np.random.Philox(key=int.from_bytes(key[:16], "little")).random_raw(
-            int(np.prod(shape))
-        )
-        # 24 bits, centred: a multiple of 2^-24 that float32 holds exactly
-        centred = (raw >> np.uint64(40)).astype(np.int64) * 2 - (2**24 - 1)
-        unit = centred.astype(np.float64) * 2.0**-24
-        return (unit * (3.0**0.5 * self.scale)).astype(np.float32).reshape(shape)
+        return uniform("tiny", [self.seed, name], shape, 3.0**0.5 * self.scale)
 
 
 def tokenizer_files() -> dict[str, bytes]:

@@ -162,7 +162,7 @@ class DeepSpeed:
         from harness.update.engine import Engine, copied
 
         model: Any = state.model
-        key = "engine " + digest("engine", canonical([settings(self), model.meta["architecture"]]))
+        key = "engine " + digest("engine", canonical([settings(self), model.meta]))
         if key not in self.resident.caches:
             if self.resident.caches:
                 # the engine before this one goes, and the module with its hooks

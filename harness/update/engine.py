@@ -4,6 +4,9 @@ The engine stays in memory between rounds and is a cache: `current` names the st
 hold, and a state that is already there is not loaded. Before an update the buffers are copied, so
 that a rejected proposal leaves nothing behind: `restore` puts back every bit.
 
+Of a model on a base the engine trains, copies and tells the model's own tensors; the base's are
+frozen.
+
 M = cast(master): with float32 tensors the model is its own master, and s holds only the moments and
 the step; with narrower tensors s holds the float32 masters too.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,6 +42,7 @@ class Held:
     key: tuple[str, str] = field(repr=False)
     engine: Any = field(repr=False, compare=False)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    base: Any = field(default=None, repr=False)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -47,7 +51,7 @@ class Held:
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> Copied:
         """An artifact of the same metadata with tensors of its own."""
-        return Copied(self.kind, self.meta, dict(tensors), self.files)
+        return Copied(self.kind, self.meta, dict(tensors), self.files, self.base)
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Copied(Artifact):
     """What an engine held, in tensors of its own."""
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    base: Any = field(default=None, repr=False)
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> Copied:
         return replace(self, tensors=dict(tensors))
@@ -102,8 +107,11 @@ class Engine:
         self.module = module
         self.own_master = module.dtype == torch.float32
         self.meta = model.meta
-        self.files = getattr(model, "files", {})
-        for parameter in module.parameters():
+        self.files, self.frozen = getattr(model, "files", {}), getattr(model, "base", None)
+        places = resident.places.items()
+        self.names = {n: p for n, p in places if isinstance(p, torch.nn.Parameter)}
+        self.shapes = {name: tuple(p.shape) for name, p in self.names.items()}
+        for parameter in self.names.values():
             parameter.requires_grad_(True)
         if settings.checkpointing:
             checkpoint(module)
@@ -112,12 +120,10 @@ class Engine:
 
         self.learner = Learner(module, head)
         optimizer = torch.optim.AdamW(
-            decay_groups(module, settings.weight_decay), lr=settings.lr,
+            decay_groups(self.names.values(), settings.weight_decay), lr=settings.lr,
             betas=tuple(settings.betas), eps=settings.eps, fused=True,
         )  # fmt: skip
         self.world = resident.world
-        self.names = dict(module.named_parameters())
-        self.shapes = {name: tuple(p.shape) for name, p in self.names.items()}
         self.ds, *_ = deepspeed.initialize(
             model=self.learner, optimizer=optimizer, config=settings.config(module.dtype)
         )
@@ -165,7 +171,7 @@ class Engine:
     def _parts(self, kind: str) -> dict[str, Part]:
         """What this rank holds of M or of s, masters of a float32 model included."""
         if kind == "model":
-            return shards.model_parts(self.module, self.shapes, self.world.rank)
+            return shards.model_parts(self.resident.places, self.shapes, self.world.rank)
         zero = self.ds.optimizer
         return shards.optimizer_parts(self.names, self.shapes, zero, self.base, self.world.rank)
 
@@ -271,7 +277,7 @@ class Engine:
 
     def held(self, key: tuple[str, str], step: int) -> State:
         return State(
-            Held("model", self.meta, key[0], key, self, self.files),
+            Held("model", self.meta, key[0], key, self, self.files, self.frozen),
             Held("optimizer", optimizer_meta(step, self.own_master), key[1], key, self),
         )
 
@@ -361,10 +367,11 @@ def checkpoint(module: Any) -> None:
     module.gradient_checkpointing_enable({"use_reentrant": False})
 
 
-def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
+def decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; biases, norms and other vectors do not."""
-    matrices = [p for p in module.parameters() if p.dim() >= 2]
-    vectors = [p for p in module.parameters() if p.dim() < 2]
+    matrices, vectors = [], []
+    for parameter in parameters:
+        (matrices if parameter.dim() >= 2 else vectors).append(parameter)
     groups = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},

@@ -46,19 +46,20 @@ class Part:
         return replace(self, held=held)
 
 
-def model_parts(module: Any, shapes: Mapping[str, tuple[int, ...]], rank: int) -> dict[str, Part]:
-    """Parameters and persistent buffers by name, sorted."""
-    kept = set(module.state_dict())
+def model_parts(
+    places: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], rank: int
+) -> dict[str, Part]:  # fmt: skip
+    """A model's own parameters and persistent buffers by name.
+
+    shapes: of the parameters, whole.
+    """
     parts = {}
-    for name, p in module.named_parameters():
-        if hasattr(p, "ds_tensor"):
-            parts[name] = Part.of(p.ds_tensor.data, shapes[name], rank * p.ds_tensor.numel())
+    for name, p in places.items():
+        if (own := getattr(p, "ds_tensor", None)) is not None:
+            parts[name] = Part.of(own.data, shapes[name], rank * own.numel())
         else:
-            parts[name] = Part.of(p.data, shapes[name])
-    for name, buffer in module.named_buffers():
-        if name in kept:
-            parts[name] = Part.of(buffer, tuple(buffer.shape))
-    return dict(sorted(parts.items()))
+            parts[name] = Part.of(p.data, shapes.get(name, tuple(p.shape)))
+    return parts
 
 
 def optimizer_parts(

@@ -15,13 +15,18 @@ def main(
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet, or is empty.")],
     uri: Uri = "",
     experiment: Experiment = "harness",
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="Only the adapter, as a folder that peft loads.")
+    ] = False,
 ) -> None:
     """Write the model after a record as a folder that transformers and vLLM load.
 
+    An adapter is merged into its base, or written alone with --adapter.
     A state that is not stored is computed again from the nearest stored ancestor, and its
     identifier is checked.
     """
     from harness.ledger import address as addresses
+    from harness.policies.adapter import write_adapter
     from harness.policies.model import write_folder
     from harness.runner import reopen
 
@@ -30,5 +35,8 @@ def main(
     ledger = opened(uri, experiment)
     lineage, entry = addresses.record(ledger, address)
     state = reopen(ledger, lineage, entry).state_at(entry)
-    write_folder(state.model, folder)  # type: ignore[arg-type]
+    if adapter:
+        write_adapter(state.model, folder)
+    else:
+        write_folder(state.model, folder)  # type: ignore[arg-type]
     typer.echo(f"{state.model.id} in {folder}")
