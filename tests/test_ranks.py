@@ -149,6 +149,26 @@ def test_states_of_two_ranks_are_taken_up_by_one_and_back(folder):
         assert not report.problems
 
 
+def test_an_adapter_on_two_ranks_that_share_out_its_base(tmp_path):
+    """ZeRO 3 with LoRA: stopped or not the same, rejects included, and one rank takes it up."""
+    words = (ROUND[0], *ROUND[2:], stage(3), "model=lora", "model.targets=[all-linear]",
+             "lineage.name=a", "update.gates.kl.budget=1e-5")  # fmt: skip
+    run(tmp_path, *words, "rounds=3", "ledger.experiment=whole", before=TORCHRUN)
+    for n in (1, 3):
+        run(tmp_path, *words, f"rounds={n}", "ledger.experiment=parts", before=TORCHRUN)
+    whole, parts = (heads(tmp_path, name)[3] for name in ("whole", "parts"))
+    assert [e.identity for e in whole] == [e.identity for e in parts]
+    decided = [e.document.exact["d"] for e in whole[1:]]
+    assert "reject" in decided
+    run(tmp_path, *words, "rounds=4", "ranks=1", "ledger.experiment=whole")
+    last = heads(tmp_path, "whole")[3][-1].document
+    assert last.exact["starting"] == whole[-1].document.resulting
+    store = Store(str(tmp_path / "harness-cas"))
+    model = store.get(Model, last.resulting["model"], check=True)
+    assert model.base.id == model.meta["base"]
+    assert all(".lora_" in name for name in model.tensors)
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_fails_the_round_and_leaves_the_lineage(tmp_path, victim):
     words = (ROUND[0], "ranks=2", "lineage.name=long", "rollout.attempts=256")

@@ -40,9 +40,15 @@ def start_of(model: Any) -> State:
     return State(model, initial_optimizer(model))
 
 
-def played(dtype: str = "float32", seed: int = 0, **family: Any) -> SimpleNamespace:
-    """A starting state, what it did in the vault, and credit that is 0 for some episodes."""
-    model = Tiny(dtype=dtype, seed=seed, **SIZES).initial()
+def played(
+    dtype: str = "float32", seed: int = 0, on: Callable[[Any], Any] = lambda tiny: tiny,
+    **family: Any,
+) -> SimpleNamespace:  # fmt: skip
+    """A starting state, what it did in the vault, and credit that is 0 for some episodes.
+
+    on: the kind of model, given the tiny one.
+    """
+    model = on(Tiny(dtype=dtype, seed=seed, **SIZES)).initial()
     iota = Inference(
         serializer=Plain(), max_turn_tokens=2, max_turns=4, max_episode_tokens=8, context=64,
         **family,
