@@ -24,6 +24,7 @@ from harness.kernels.philox_sample import sample
 from harness.policies.critic import has_critic
 from harness.policies.inference import Inference
 from harness.policies.model import build_module, load_tokenizer, places_of
+from harness.policies.trees import attention_mask, computes_trees
 from harness.round import Stamp
 from harness.world import ALONE, World
 
@@ -45,15 +46,6 @@ def head_of(module: Any) -> Head:
     scale /= float(getattr(config, "logits_scaling", None) or 1.0)
     softcap = getattr(config, "final_logit_softcapping", None)
     return Head(layer.weight, getattr(layer, "bias", None), softcap, scale)
-
-
-def attention_mask(module: Any, mask: Tensor) -> Tensor:
-    """A mask of who attends to whom as the module wants it: boolean for SDPA, else additive."""
-    if module.config._attn_implementation == "sdpa":
-        return mask
-    return torch.zeros_like(mask, dtype=module.dtype).masked_fill_(
-        ~mask, torch.finfo(module.dtype).min
-    )
 
 
 class SlotLayer(DynamicLayer):
@@ -102,6 +94,8 @@ class Resident:
     """Of the model that the module was built from."""
     names: tuple[str, ...] = ()
     """Of the model's own tensors: the module's others, of a base, stay as they are."""
+    masked: bool = True
+    """Whether the module takes a mask of who attends to whom."""
     whole: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes every parameter whole for a while: an updater that shards them sets it."""
     caches: dict[str, Any] = field(default_factory=dict)
@@ -118,6 +112,7 @@ class Resident:
             self.drop()
             # every model has the eager path; `attend` chooses another
             self.module = build_module(model.with_tensors(own), attention="eager")
+            self.masked = computes_trees(self.module)
             self.meta, self.names, self.current = model.meta, tuple(model.tensors), model.id
         elif self.current != model.id:
             with torch.no_grad():
@@ -126,6 +121,11 @@ class Resident:
                     places[name].copy_(tensor)
             self.current = model.id
         return self.module
+
+    @property
+    def trees(self) -> bool:
+        """Whether prefixes can be shared and keys cached: flash attention takes no mask."""
+        return self.masked and "flash" not in self.module.config._attn_implementation
 
     @property
     def places(self) -> dict[str, Any]:
@@ -232,7 +232,11 @@ class ResidentPolicy:
         self.resident.knobs(self.inference.threads, self.inference.deterministic)
         module = self.resident.load(self.model)
         self.resident.attend(self.inference.attention, "inference.attention")
-        return Session(module, self.inference, prompts, rows, self.resident.whole)
+        if self.resident.trees:
+            return Session(module, self.inference, prompts, rows, self.resident.whole)
+        from harness.policies.uncached import Uncached
+
+        return Uncached(module, self.inference, prompts, rows, self.resident.whole)
 
 
 class Session:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.policies.trees import attention_mask, computes_trees
 from harness.prefix_tree import Batch, batches, forest
 
 
@@ -45,6 +46,11 @@ class Scorer:
         module = build_module(self.model, attention=self.attention)
         return module.to("cuda" if torch.cuda.is_available() else "cpu")
 
+    @cached_property
+    def trees(self) -> bool:
+        """Whether the model computes prefix trees; if not, each episode is computed alone."""
+        return "flash" not in self.attention and computes_trees(self.module)
+
     def score(
         self, token_ids_T: np.ndarray, offsets: np.ndarray, is_action_T: np.ndarray,
         threshold_T: np.ndarray | None, sampling: Mapping[str, Any], attempts: int, *,
@@ -61,7 +67,7 @@ class Scorer:
         torch.set_num_threads(self.threads)
         logprobs_T = np.zeros(len(token_ids_T), np.float32)
         mine_T = np.zeros(len(token_ids_T), bool)
-        trees = forest(token_ids_T, is_action_T, offsets, attempts, share=True)
+        trees = forest(token_ids_T, is_action_T, offsets, attempts, share=self.trees)
         todo = batches(trees, micro_tokens)
         with torch.no_grad():
             for i in share(len(todo)):
@@ -83,14 +89,17 @@ class Scorer:
         import torch
 
         from harness.kernels.linear_policy import linear_logprobs
-        from harness.policies.resident import attention_mask, head_of
+        from harness.policies.resident import head_of
 
         head = head_of(self.module)
         put = lambda array: torch.as_tensor(array, device=head.weight.device)  # noqa: E731
+        tree = {
+            "position_ids": put(batch.position_KL),
+            "attention_mask": attention_mask(self.module, put(batch.mask_KLL)[:, None]),
+        }
         hidden = self.module.base_model(
-            input_ids=put(batch.token_ids_KL), position_ids=put(batch.position_KL), use_cache=False,
-            attention_mask=attention_mask(self.module, put(batch.mask_KLL)[:, None]),
-        ).last_hidden_state  # fmt: skip
+            input_ids=put(batch.token_ids_KL), use_cache=False, **(tree if self.trees else {})
+        ).last_hidden_state
         hidden_RH = hidden.reshape(-1, hidden.shape[-1]).index_select(0, put(batch.node_R))
         if head.scale != 1.0:
             hidden_RH = hidden_RH * head.scale

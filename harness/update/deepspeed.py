@@ -5,8 +5,9 @@
 
 Weights w_t are normalised once over the whole batch (a minibatch among k takes k·w_t), so a
 gradient does not depend on micro-batches beyond rounding. Rows whose every coefficient is zero skip
-the LM head, and trees without rows skip the model. Prefixes that a group shares are computed once.
-The report is a function of the inputs: verdicts, tokens, steps and the metrics
+the LM head, and trees without rows skip the model. Prefixes that a group shares are computed once,
+unless the model takes no mask for it: then each episode is computed alone.
+The report is a function of the inputs: verdicts, tokens, steps, `prefixes` and the metrics
 
     loss, grad_norm, policy/kl (k3 of M̃ against the recorded log-probabilities), policy/entropy
     of M̃, policy/clip_fraction (where the objective has bounds), policy/ratio_max, value/loss and
@@ -123,6 +124,7 @@ class DeepSpeed:
         world.call("U", artifacts=(state.model, state.optimizer), value=G, seed=seed.hex)
         engine, state = self._engine(state)
         self.resident.attend(self.attention, "update.attention")
+        engine.learner.trees = self.resident.trees
         engine.load(state)
         engine.save()
         run = Training(self, engine, G)
@@ -202,8 +204,15 @@ class Training:
         arrays, meta = self.G.arrays, self.G.meta
         return forest(
             arrays["token_ids"], live_T, arrays["episode_offsets"], meta["attempts"],
-            share=self.settings.share_prefixes,
+            share=self.settings.share_prefixes and self.engine.learner.trees,
         )  # fmt: skip
+
+    @property
+    def prefixes(self) -> str:
+        """Whether prefixes that episodes share were computed once, and why not."""
+        if not self.settings.share_prefixes:
+            return "unshared"
+        return "shared" if self.engine.learner.trees else "unshared: the model takes no tree's mask"
 
     def parts(self, seed: Seed) -> list[np.ndarray]:
         """Masks of the rows of each minibatch: whole groups, dealt by the seed."""
@@ -369,7 +378,7 @@ class Training:
             metrics["value/explained_variance"] = explained(self.G, self.all_T)
         return {
             "steps": self.steps, "tokens": tokens, "tokens_scored": scored,
-            "rows": int(self.live_T.sum()), "metrics": metrics,
+            "rows": int(self.live_T.sum()), "metrics": metrics, "prefixes": self.prefixes,
         }  # fmt: skip
 
 

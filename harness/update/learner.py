@@ -1,6 +1,7 @@
 """The module that DeepSpeed trains: a causal language model and the loss on its action tokens.
 
-Its forward runs the body of the model over prefix trees, takes the hidden states that predict
+Its forward runs the body of the model over prefix trees, or over plain episodes where the model
+computes no trees, takes the hidden states that predict
 action tokens, and evaluates the chunked LM head on them: logits of more than one chunk never exist.
 """
 
@@ -27,6 +28,8 @@ class Learner(nn.Module):
         self.module = module
         self.head = head
         """Where its logits come from: `softcap` and `scale` of the model, bias."""
+        self.trees = True
+        """Whether the module takes masks and positions; else a batch's trees are single paths."""
 
     def forward(
         self, batch: Batch, rows: Mapping[str, Tensor], *, mode: str, objective: Any = None,
@@ -40,10 +43,11 @@ class Learner(nn.Module):
         layer = self.module.get_output_embeddings()
         device = layer.weight.device
         put = lambda array: torch.as_tensor(array, device=device)  # noqa: E731
-        out = self.module.base_model(
-            input_ids=put(batch.token_ids_KL), position_ids=put(batch.position_KL),
-            attention_mask=self._form(put(batch.mask_KLL)[:, None]), use_cache=False,
-        )  # fmt: skip
+        tree = {}
+        if self.trees:
+            tree["position_ids"] = put(batch.position_KL)
+            tree["attention_mask"] = self._form(put(batch.mask_KLL)[:, None])
+        out = self.module.base_model(input_ids=put(batch.token_ids_KL), use_cache=False, **tree)
         hidden = out.last_hidden_state
         hidden_RH = hidden.reshape(-1, hidden.shape[-1]).index_select(0, put(batch.node_R))
         loss, stats = self._policy(hidden_RH, layer, rows, mode, objective, temperature)

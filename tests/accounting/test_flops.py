@@ -2,8 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.accounting.flops import attention_width, matrix_elements, seen
+from harness.accounting.flops import attention_width, frozen_elements, matrix_elements, seen
 from harness.forms import Artifact
+from harness.policies.model import Model
 
 
 def model(**shapes):
@@ -19,6 +20,14 @@ def test_look_up_tables_are_not_multiplied_with():
     untied = model(embed_tokens__weight=(10, 4), lm_head__weight=(10, 4), q=(4, 4))
     assert matrix_elements(untied) == 56
     assert matrix_elements(model(wte__weight=(10, 4), wpe__weight=(7, 4), q=(4, 4))) == 56
+
+
+def test_of_a_base_what_is_not_trained_is_frozen():
+    base = model(embed_tokens__weight=(10, 4), q=(4, 4), k=(4, 4), norm=(4,))
+    own = Model("model", {}, model(q=(4, 4), k__lora_A=(2, 4), norm=(4,)).tensors, base=base)
+    assert matrix_elements(own) == 40 + 16 + 16 + 8
+    assert frozen_elements(own) == 40 + 16
+    assert frozen_elements(base) == 0
 
 
 def test_the_configuration_of_llama_and_of_gpt2_are_read():

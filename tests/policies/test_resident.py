@@ -45,6 +45,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "granite": ("GraniteConfig", {"logits_scaling": 4.0, "embedding_multiplier": 3.0}),
     "cohere": ("CohereConfig", {"logit_scale": 0.25}),
+    # no attention at all
+    "mamba": (
+        "MambaConfig",
+        {"vocab_size": len(VOCABULARY), "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8,
+         "initializer_range": 0.3, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+    ),
+    # attention that takes no mask of four dimensions
+    "bloom": (
+        "BloomConfig",
+        {"vocab_size": len(VOCABULARY), "hidden_size": 32, "n_layer": 2, "n_head": 4,
+         "initializer_range": 0.3, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3},
+    ),
 }  # fmt: skip
 
 
@@ -74,7 +86,7 @@ def made(kind: str, folder: Any) -> Any:
     from transformers.utils import logging
 
     name, own = MODELS[kind]
-    config = getattr(transformers, name)(**(own if kind == "gpt2" else {**SHAPE, **own}))
+    config = getattr(transformers, name)(**(own if "vocab_size" in own else {**SHAPE, **own}))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = transformers.AutoModelForCausalLM.from_config(config)
@@ -113,7 +125,8 @@ def reference(model: Any, Z: Any, tmp_path: Any) -> np.ndarray:
 
 def test_a_round_of_any_causal_model(model, tmp_path):
     # the attention scores of Gemma 2 are capped: it has the eager path alone
-    attention = "eager" if model.meta["architecture"]["model_type"] == "gemma2" else "sdpa"
+    kind = model.meta["architecture"]["model_type"]
+    attention = "eager" if kind in ("gemma2", "mamba", "bloom") else "sdpa"
     iota = Inference(
         serializer=Plain(), max_turn_tokens=3, max_turns=6, max_episode_tokens=CONTEXT,
         context=CONTEXT, temperature=0.8, top_p=0.9, attention=attention,
@@ -143,6 +156,8 @@ def test_a_round_of_any_causal_model(model, tmp_path):
     assert still["rollout/mismatch"] < 5e-6
     assert still["grad_norm"] > 0
     P = update(1e-3)
+    alone = ": the model takes no tree's mask" if kind in ("mamba", "bloom") else ""
+    assert P.report["prefixes"] == ("unshared" if alone else "shared") + alone
     assert P.state.model.id != model.id
     # every tensor that training can reach has moved
     moved = [n for n, t in P.state.model.tensors.items() if not torch.equal(t, model.tensors[n])]
