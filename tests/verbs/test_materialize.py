@@ -33,7 +33,7 @@ def folder(tmp_path_factory, empty_ledger, here):
     """Three rounds of a model with an adapter, with a penalty on its distance from the base."""
     folder = tmp_path_factory.mktemp("adapted")
     shutil.copy(empty_ledger, folder / "mlflow.db")
-    said = here(folder, *ADAPTED, "rounds=3")
+    said = here(folder, *ADAPTED, "rounds=3", "store.snapshot_every=1")
     assert said.code == 0, said.err
     return folder
 
