@@ -97,17 +97,12 @@ class Store:
         return self._has(_folder(kind, identifier), NAME)
 
     @overload
-    def get(
-        self, kind: str, identifier: str, *, check: bool = False, held: Artifact | None = None
-    ) -> Any: ...
+    def get(self, kind: str, identifier: str, *, check: bool = ..., held: Any = ...) -> Any: ...
     @overload
-    def get(
-        self, kind: type[V], identifier: str, *, check: bool = False, held: Artifact | None = None
-    ) -> V: ...
+    def get(self, kind: type[V], identifier: str, *, check: bool = ..., held: Any = ...) -> V: ...
 
     def get(
-        self, kind: str | type[Any], identifier: str, *, check: bool = False,
-        held: Artifact | None = None,
+        self, kind: str | type[Any], identifier: str, *, check: bool = False, held: Any = None
     ) -> Any:  # fmt: skip
         """Read a value; KeyError where it is absent, Corrupt where it is not what its name says.
 
@@ -186,7 +181,7 @@ class Store:
             raise Corrupt(f"it cannot be read as a stored value: {error}") from error
         return Artifact(kind, meta, arrays) if cls is None else cls(meta, arrays)
 
-    def _read(self, cls: type[Any], name: str, path: Path, held: Artifact | None) -> Any:
+    def _read(self, cls: type[Any], name: str, path: Path, held: Any) -> Any:
         packed = issubclass(cls, Packed)
         try:
             head, arrays = _load(path, "np" if packed else "pt")
@@ -195,12 +190,11 @@ class Store:
             raise Corrupt(f"{path} cannot be read as a stored value: {error}") from error
         if packed:
             return cls(meta, arrays)
-        fields, more = getattr(cls, "__dataclass_fields__", {}), {}
+        fields, more = getattr(cls, "__dataclass_fields__", {}), dict[str, Any]()
         if "files" in fields and carried is not None:
             more["files"] = self.get(TokenizerFiles, carried, check=True).files
         if "base" in fields and (base := meta.get("base")) is not None:
-            known = held is not None and held.id == base
-            more["base"] = held if known else self.get(cls, base, check=True)
+            more["base"] = held if held and held.id == base else self.get(cls, base, check=True)
         return cls(name, meta, arrays, **more)
 
     def _has(self, folder: str, name: str) -> bool:

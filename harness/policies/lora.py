@@ -62,7 +62,7 @@ class Lora:
 
         base = self.base.initial()
         every = self.targets == ("all-linear",)
-        adapter = {
+        adapter: dict[str, Any] = {
             "rank": self.rank, "alpha": self.alpha, "rslora": self.rslora,
             "targets": "all-linear" if every else sorted(set(self.targets)),
         }  # fmt: skip
@@ -70,8 +70,8 @@ class Lora:
             module = AutoModelForCausalLM.from_config(config_of(base))
             inject(module, adapter)
         found = layers(module)
-        adapter["targets"] = sorted({name.rpartition(".")[2] for name in found} if every
-                                    else adapter["targets"])  # fmt: skip
+        if every:
+            adapter["targets"] = sorted({name.rpartition(".")[2] for name in found})
         tensors = critic.head_parts(base.tensors)[1]
         for name, layer in found.items():
             dtype = base.tensors[f"{name}.weight"].dtype

@@ -369,9 +369,9 @@ def checkpoint(module: Any) -> None:
 
 def decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; biases, norms and other vectors do not."""
-    matrices, vectors = [], []
-    for parameter in parameters:
-        (matrices if parameter.dim() >= 2 else vectors).append(parameter)
+    every = list(parameters)
+    matrices = [p for p in every if p.dim() >= 2]
+    vectors = [p for p in every if p.dim() < 2]
     groups = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
