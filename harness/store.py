@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,8 +34,6 @@ META = "harness"
 """The one metadata key of a stored file."""
 PREFIX = "sha256:"
 IDENTIFIER = re.compile(f"{PREFIX}[0-9a-f]{{64}}")
-
-V = TypeVar("V", bound=Packed | Artifact)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Store:
         """Store a value, and `files` and `base` of a model; what is there is left as it is."""
         if isinstance(value, Artifact) and (carried := _carried(value)):
             self.put(carried)
-        if (base := getattr(value, "base", None)) is not None:
+        if base := getattr(value, "base", None):
             self.put(base)
         if not self.has(value.kind, value.id):
             folder = _folder(value.kind, value.id)
@@ -96,14 +94,9 @@ class Store:
     def has(self, kind: str, identifier: str) -> bool:
         return self._has(_folder(kind, identifier), NAME)
 
-    @overload
-    def get(self, kind: str, identifier: str, *, check: bool = ..., held: Any = ...) -> Any: ...
-    @overload
-    def get(self, kind: type[V], identifier: str, *, check: bool = ..., held: Any = ...) -> V: ...
-
     def get(
-        self, kind: str | type[Any], identifier: str, *, check: bool = False, held: Any = None
-    ) -> Any:  # fmt: skip
+        self, kind: str | type, identifier: str, *, check: bool = False, held: Any = None
+    ) -> Any:
         """Read a value; KeyError where it is absent, Corrupt where it is not what its name says.
 
         Only `check` hashes it again. kind: its name, or the class to read it as: a Packed form, or

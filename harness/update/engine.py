@@ -109,7 +109,7 @@ class Engine:
         self.meta = model.meta
         self.files, self.frozen = getattr(model, "files", {}), getattr(model, "base", None)
         places = resident.places.items()
-        self.names = {n: p for n, p in places if isinstance(p, torch.nn.Parameter)}
+        self.names: dict[str, Any] = {n: p for n, p in places if isinstance(p, torch.nn.Parameter)}
         self.shapes = {name: tuple(p.shape) for name, p in self.names.items()}
         for parameter in self.names.values():
             parameter.requires_grad_(True)
