@@ -205,18 +205,19 @@ class Finder:
                 return None
         ids = {kind: result[kind] for kind in ("model", "optimizer")}
         U, start, G, seed = self.memory.maps.U, self.state, self.values["C"], self.seeds.update
+        base = getattr(start.model, "base", None)
         promise = Promise(
-            ids, make=lambda: U(kept(start), G, seed).state, read=lambda: stored(store, ids),
+            ids, make=lambda: U(kept(start), G, seed).state, read=lambda: stored(store, ids, base),
             start=start, repay=self.memory.repay,
         )  # fmt: skip
         state = promised(promise, start.model, result["metas"])
         return Proposal(Decision(result["decision"]), state, result["report"])
 
 
-def stored(store: Store, ids: Mapping[str, str]) -> State | None:
-    """A state of the store; None where it is not there, whole."""
+def stored(store: Store, ids: Mapping[str, str], base: Any) -> State | None:
+    """A state of the store, on this base; None where it is not there, whole."""
     try:
-        model: Any = store.get(Model, ids["model"], check=True)
+        model: Any = store.get(Model, ids["model"], check=True, held=base)
         return State(model, store.get("optimizer", ids["optimizer"], check=True))
     except (KeyError, Corrupt):
         return None

@@ -69,6 +69,7 @@ class Promised:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
     """Of the tensors of a model: who counts its work need not make it."""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    base: Any = field(default=None, repr=False)
 
     @property
     def real(self) -> Any:
@@ -91,14 +92,22 @@ class Promised:
 def promised(promise: Promise, model: Any, metas: Mapping[str, Any]) -> State:
     """The state of a promise.
 
-    model: one of the same shapes and tokenizer; metas: metadata of model and optimizer, where it is
-    known.
+    model: one of the same shapes, tokenizer and base; metas: metadata of model and optimizer, where
+    it is known.
     """
     files, shapes = getattr(model, "files", {}), getattr(model, "shapes", None)
     if shapes is None:
         shapes = {name: tuple(tensor.shape) for name, tensor in model.tensors.items()}
     return State(
-        Promised("model", promise.ids["model"], promise, metas.get("model"), shapes, files),
+        Promised(
+            "model",
+            promise.ids["model"],
+            promise,
+            metas.get("model"),
+            shapes,
+            files,
+            getattr(model, "base", None),
+        ),
         Promised("optimizer", promise.ids["optimizer"], promise, metas.get("optimizer")),
     )
 

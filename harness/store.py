@@ -94,14 +94,11 @@ class Store:
     def has(self, kind: str, identifier: str) -> bool:
         return self._has(_folder(kind, identifier), NAME)
 
-    def get(
-        self, kind: str | type, identifier: str, *, check: bool = False, held: Any = None
-    ) -> Any:
+    def get(self, kind: Any, identifier: str, *, check: bool = False, held: Any = None) -> Any:
         """Read a value; KeyError where it is absent, Corrupt where it is not what its name says.
 
         Only `check` hashes it again. kind: its name, or the class to read it as: a Packed form, or
-        any class made from (kind, meta, tensors), and `files` and `base` where it has such fields.
-        held: what need not be read where it is the base.
+        one of kind, meta, tensors, and `files` and `base` if it has them. held: a base at hand.
         """
         cls = kind if isinstance(kind, type) else PACKED.get(kind, Artifact)
         name = kind if isinstance(kind, str) else getattr(kind, "kind", "model")
@@ -186,7 +183,7 @@ class Store:
         fields, more = getattr(cls, "__dataclass_fields__", {}), dict[str, Any]()
         if "files" in fields and carried is not None:
             more["files"] = self.get(TokenizerFiles, carried, check=True).files
-        if "base" in fields and (base := meta.get("base")) is not None:
+        if "base" in fields and (base := meta.get("base")):
             more["base"] = held if held and held.id == base else self.get(cls, base, check=True)
         return cls(name, meta, arrays, **more)
 
