@@ -90,12 +90,14 @@ def build(container: Mapping[str, Any], name: str) -> Experiment:
     if lineage is None:
         own = digest("lineage", canonical([arm, root])).removeprefix("sha256:")[:8]
         lineage = f"{name}-{own}"
+    # where a ledger lies is no part of what it says, and a URI may hold a password
+    document = {**container, "ranks": ranks, "ledger": {**container["ledger"], "uri": None}}
     return Experiment(
         name=name, maps=maps, task=made["task"], environment=made["environment"],
         model=made["model"], inference=made["inference"], law=law, root=root, rounds=rounds,
         ranks=ranks, lineage=lineage, branch=str(line["branch"]), parent=line["parent"],
         budget=budget, ledger=container["ledger"], store=container["store"], memo=memo,
-        document={**container, "ranks": ranks}, arm=arm,
+        document=document, arm=arm,
     )  # fmt: skip
 
 

@@ -145,16 +145,17 @@ class Store:
         self.delete(kind, identifier)
         with tempfile.TemporaryDirectory(prefix="harness-retire-") as scratch:
             note = Path(scratch) / RETIRED
-            note.write_text(reason)
-            if (local := self._local) is not None:
-                (local / _folder(kind, identifier)).mkdir(parents=True, exist_ok=True)
-                shutil.copy(note, local / _folder(kind, identifier) / RETIRED)
-            else:
-                self._repository.log_artifact(str(note), _folder(kind, identifier))
+            note.write_text(reason, encoding="utf-8")
+            self._repository.log_artifact(str(note), _folder(kind, identifier))
 
-    def retired(self, kind: str, identifier: str) -> bool:
-        """Whether a value was dropped on purpose."""
-        return self._has(_folder(kind, identifier), RETIRED)
+    def retired(self, kind: str, identifier: str) -> str | None:
+        """Why a value was dropped on purpose; None where it was not."""
+        folder = _folder(kind, identifier)
+        if not self._has(folder, RETIRED):
+            return None
+        with tempfile.TemporaryDirectory(prefix="harness-get-") as scratch:
+            note = self._repository.download_artifacts(f"{folder}/{RETIRED}", scratch)
+            return Path(note).read_text(encoding="utf-8")
 
     def beside(self, name: str) -> Path | None:
         """A folder beside the values, for what is none; None where the store is not local."""

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import os
 import platform
 import pty
@@ -117,6 +118,20 @@ def test_what_a_lineage_keeps_cannot_change(undisturbed, here, word, sentence):
     assert sentence in said.err
     assert said.err.count("\n") == 1
     assert identities(here, undisturbed) == before
+
+
+def test_secrets_of_the_environment_and_of_the_uri_reach_no_record(project, here, monkeypatch):
+    secret = "k7" * 12
+    for name in ("AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD"):
+        monkeypatch.setenv(name, secret)
+    uri = f"sqlite:///{project}/mlflow.db"
+    assert here(project, *SMALL, "rounds=1", f"ledger.uri={uri}").code == 0
+    files = [path for path in project.rglob("*") if path.is_file()]
+    assert any(path.name == "record.json" for path in files)
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    record = json.loads(here(project, "show", "@0", "--json").out)
+    assert record["sealed"]["config"]["ledger"]["uri"] is None
+    assert uri not in json.dumps(record)
 
 
 def test_a_budget_stops_before_it_is_overdrawn(project, here):

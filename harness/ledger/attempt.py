@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SPENT = "ledger.spent"
 WRITER = "ledger.writer"
+ORIGIN = "ledger.origin"
+"""Tag of an attempt that came with a bundle."""
 ENDED = {"failed": "FAILED", "killed": "KILLED", "beaten": "KILLED", "twin": "FINISHED"}
 """What an attempt can end as, and the status that MLflow shows for it."""
 
@@ -82,6 +84,8 @@ class Spent:
     cost: Mapping[str, float]
     status: str
     alive: bool
+    origin: str
+    """The run that it had where it was made: the same for whoever imported it."""
 
     @classmethod
     def of(cls, run: Any) -> Spent:
@@ -94,6 +98,7 @@ class Spent:
             run.info.run_id, int(tags.get("ledger.index", "-1")), tags.get("ledger.branch", "?"),
             tags.get(STATE, "?"), note.get("stage", ""), note.get("cost", {}), run.info.status,
             run.info.status == "RUNNING" and alive(tags.get(WRITER, "")),
+            tags.get(ORIGIN, run.info.run_id),
         )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
     manifest.json                             the schema, the name, and every member's size and hash
     records/<i>/record.json                   in an order in which parents come before children
     records/<i>/pages/<name>                  the further artifacts that the record seals
+    attempts.json                             the work that became no record, and what it had spent
     content/<kind>/<hex>.safetensors          the values that records name, where they are stored
+    content/<kind>/<hex>.retired              why a value was dropped, where it was on purpose
 
 Run ids, paths and times stay behind: identity is by digest.
 """
@@ -24,6 +26,7 @@ from typing import Any
 
 from harness.identity import canonical
 from harness.ledger import files
+from harness.ledger.attempt import ENDED
 from harness.ledger.entry import MAIN, Entry, folder_of
 from harness.ledger.lineage import Lineage
 from harness.store import META, PACKED, Store
@@ -33,8 +36,10 @@ MANIFEST = "manifest.json"
 RECORD = re.compile(r"records/(0|[1-9]\d{0,8})/record\.json")
 PAGE = re.compile(r"records/(0|[1-9]\d{0,8})/pages/(.+)")
 CONTENT = re.compile(r"content/([a-z][a-z_-]{0,40})/([0-9a-f]{64})\.safetensors")
+RETIRED = re.compile(r"content/([a-z][a-z_-]{0,40})/([0-9a-f]{64})\.retired")
+ATTEMPTS = "attempts.json"
 IDENTIFIER = re.compile(r"sha256:[0-9a-f]{64}")
-KINDS = (*sorted(PACKED), "model", "optimizer")
+KINDS = (*sorted(PACKED), "model", "optimizer", "source")
 """Kinds of values that a bundle may hold."""
 
 
@@ -73,9 +78,8 @@ def export(lineage: Lineage, store: Store, file: Path) -> dict[str, int]:
         scratch.replace(file)
     finally:
         scratch.unlink(missing_ok=True)
-    records = sum(RECORD.fullmatch(name) is not None for name, _ in members)
-    pages = sum(PAGE.fullmatch(name) is not None for name, _ in members)
-    return {"records": records, "pages": pages, "values": len(members) - records - pages}
+    kinds = (("records", RECORD), ("pages", PAGE), ("values", CONTENT), ("retired", RETIRED))
+    return {what: sum(k.fullmatch(n) is not None for n, _ in members) for what, k in kinds}
 
 
 def measured(data: Any) -> tuple[int, str]:
@@ -123,6 +127,7 @@ def _members(lineage: Lineage, store: Store) -> Iterator[tuple[str, Opener]]:
                 raise ValueError(f"round {entry.n} lacks its artifact {name}; `verify` says more")
             yield f"records/{i}/pages/{name}", functools.partial(io.BytesIO, data)
         named |= dict.fromkeys(identifiers([document.exact, document.sealed]))
+    yield ATTEMPTS, functools.partial(io.BytesIO, canonical(_attempts(lineage)))
     found: set[tuple[str, str]] = set()
     for identifier in named:
         found |= {(kind, identifier) for kind in KINDS if store.has(kind, identifier)}
@@ -137,6 +142,20 @@ def _members(lineage: Lineage, store: Store) -> Iterator[tuple[str, Opener]]:
     for kind, identifier in sorted(found):
         name = f"content/{kind}/{identifier.removeprefix('sha256:')}.safetensors"
         yield name, functools.partial(_opened, store, kind, identifier)
+    for kind, identifier in sorted((k, i) for i in named for k in KINDS if (k, i) not in found):
+        if (reason := store.retired(kind, identifier)) is not None:
+            name = f"content/{kind}/{identifier.removeprefix('sha256:')}.retired"
+            yield name, functools.partial(io.BytesIO, reason.encode())
+
+
+def _attempts(lineage: Lineage) -> list[dict[str, Any]]:
+    """What is over: an attempt that may still become a record stays behind."""
+    rows = [
+        {"origin": a.origin, "n": a.n, "branch": a.branch, "stage": a.stage,
+         "state": a.state if a.state in ENDED else "killed", "cost": dict(a.cost)}
+        for a in lineage.attempts() if not a.alive
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: str(row["origin"]))
 
 
 def _entries(lineage: Lineage) -> Iterator[Entry]:

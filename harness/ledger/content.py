@@ -102,7 +102,8 @@ class Content:
             if self.store.has(kind, identifier):
                 found.append((value, "other bytes under this name"))
             else:
-                found.append((value, "" if self.store.retired(kind, identifier) else ABSENT))
+                dropped = self.store.retired(kind, identifier) is not None
+                found.append((value, "" if dropped else ABSENT))
         return found
 
     def _collect(self, done: Future[list[tuple[_Value, str]]]) -> None:
@@ -123,7 +124,9 @@ class Content:
         for head in heads:
             for kind in STATE:
                 identifier = head.document.resulting[kind]
-                if self.store.has(kind, identifier) or self.store.retired(kind, identifier):
+                if self.store.has(kind, identifier):
+                    continue
+                if self.store.retired(kind, identifier) is not None:
                     continue
                 if self.recomputable():
                     self.behind.add(head.branch)

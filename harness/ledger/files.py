@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+from harness.ledger.connection import ARTIFACTS, folder_of
 from harness.store import sync
 
 RECORD = "record.json"
 
 
 def reachable(artifact_uri: str, tracking_uri: str) -> str:
-    """An artifact URI that can be read by itself: a server's own ones name no server."""
+    """An artifact URI that can be read by itself: a server's own ones name no server, and MLflow
+    writes down where a folder was before it was moved or copied."""
+    if tracking_uri.startswith("sqlite:"):
+        return _beside(artifact_uri, _home(tracking_uri, os.getcwd()))
     if not artifact_uri.startswith("mlflow-artifacts:") or not tracking_uri.startswith("http"):
         return artifact_uri
     from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 
     return str(MlflowArtifactsRepository.resolve_uri(artifact_uri, tracking_uri))
+
+
+def _beside(artifact_uri: str, folder: Path) -> str:
+    """The same artifacts in the folder of the database, where our folder of artifacts is."""
+    _, ours, rest = artifact_uri.rpartition(f"/{ARTIFACTS}/")
+    if not ours or not (folder / ARTIFACTS / unquote(rest.partition("/")[0])).is_dir():
+        return artifact_uri
+    return f"{(folder / ARTIFACTS).as_uri()}/{rest}"
+
+
+@functools.lru_cache(maxsize=64)
+def _home(tracking_uri: str, working_folder: str) -> Path:
+    folder = folder_of(tracking_uri)
+    assert folder is not None
+    return folder
 
 
 def local(artifact_uri: str) -> Path | None:

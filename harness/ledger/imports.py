@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +21,17 @@ from typing import Any
 
 from harness.identity import canonical
 from harness.ledger import bundle, files, projection, taking
-from harness.ledger.bundle import CONTENT, KINDS, MANIFEST, PAGE, RECORD, Limits
+from harness.ledger.attempt import ENDED
+from harness.ledger.bundle import (
+    ATTEMPTS,
+    CONTENT,
+    KINDS,
+    MANIFEST,
+    PAGE,
+    RECORD,
+    RETIRED,
+    Limits,
+)  # fmt: skip
 from harness.ledger.entry import MAIN, branch_name
 from harness.ledger.ledger import Ledger, _lineage_name
 from harness.ledger.lineage import Lineage
@@ -45,6 +57,9 @@ def admit(
         present = {} if found is None else taking.present(found, checked)
         for kind, identifier, path in checked.values:
             store.admit(kind, identifier, path)
+        for kind, identifier, reason in checked.retired:
+            if not store.has(kind, identifier):
+                store.retire(kind, identifier, reason)
         if found is not None:
             return found, taking.append(found, checked, present)
         root = store.root if "://" in store.root else str(Path(store.root).resolve())
@@ -67,6 +82,14 @@ def check(
             checked.documents.append(document)
         elif page := PAGE.fullmatch(name):
             checked.pages.setdefault(int(page[1]), {})[page[2]] = path
+        elif name == ATTEMPTS:
+            with _naming(name):
+                checked.attempts = _attempts(path.read_bytes())
+        elif note := RETIRED.fullmatch(name):
+            with _naming(name):
+                if note[1] not in KINDS or path.stat().st_size > 10_000:
+                    raise ValueError("it is no note of why a value was dropped")
+                checked.retired.append((note[1], "sha256:" + note[2], path.read_text("utf-8")))
     _chain(checked)
     for i, document in enumerate(checked.documents):
         sealed, there = document.sealed.get("files", {}), checked.pages.get(i, {})
@@ -125,8 +148,9 @@ def _plain(info: tarfile.TarInfo, i: int, limits: Limits) -> None:
     shown = info.name[:200]
     page = PAGE.fullmatch(info.name)
     ours = (
-        info.name == MANIFEST or RECORD.fullmatch(info.name) or CONTENT.fullmatch(info.name) or page
-    )
+        info.name in (MANIFEST, ATTEMPTS) or RECORD.fullmatch(info.name)
+        or CONTENT.fullmatch(info.name) or RETIRED.fullmatch(info.name) or page
+    )  # fmt: skip
     parts = info.name.split("/")
     if not ours or {"", ".", ".."} & set(parts) or "\\" in info.name or "\0" in info.name:
         raise ValueError(f"{shown!r} is no name of a bundle's member; it is refused")
@@ -154,6 +178,25 @@ def _manifest(name: str, path: Path, limits: Limits, checked: Checked) -> list[l
         raise ValueError(f"{name} is no manifest of a bundle ({error}); export it again") from error
     if not good or len(set(names)) != len(names):
         raise ValueError(f"{name} is no manifest of {bundle.SCHEMA}; export the lineage again")
+    return rows
+
+
+def _attempts(data: bytes) -> list[dict[str, Any]]:
+    """Attempts of another ledger: what they cost enters totals, so it has to be a cost."""
+    rows: list[dict[str, Any]] = json.loads(data)
+    for row in rows:
+        branch_name(row["branch"])
+        plain = (
+            re.fullmatch(r"[0-9a-f]{32}", row["origin"]) and row["state"] in ENDED
+            and re.fullmatch(r"\w{0,20}", row["stage"]) and type(row["n"]) is int and row["n"] >= 0
+            and set(row) == {"origin", "n", "branch", "stage", "state", "cost"}
+            and all(re.fullmatch(r"[\w./-]{1,100}", name) for name in row["cost"])
+            and all(math.isfinite(v) and v >= 0 for v in row["cost"].values())
+        )  # fmt: skip
+        if not plain:
+            raise ValueError(f"{str(row)[:200]} is no attempt")
+    if len({row["origin"] for row in rows}) != len(rows) or canonical(rows) != data:
+        raise ValueError("it is no list of attempts as `export` writes it")
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from harness.ledger import connection, files, projection
+from harness.ledger import connection, files, projection, rows
 from harness.ledger.attempt import Attempt, Spent
 from harness.ledger.curves import Curves
 from harness.ledger.entry import HEAD, MAIN, STATE, Entry, document_of, folder_of
@@ -16,7 +16,7 @@ from harness.ledger.record import Broken, Document
 
 def repair(lineage: Lineage) -> list[str]:
     """Finish projections, hints and statuses; returns a sentence for each thing done."""
-    done: list[str] = []
+    done = _moved(lineage)
     reader, curves, seen = Reader(lineage), Curves(lineage), set[str]()
     for branch in (MAIN, *lineage.forks()):
         for entry in lineage.walk(branch):
@@ -36,6 +36,17 @@ def repair(lineage: Lineage) -> list[str]:
             done.append(f"attempt {attempt.run} at round {attempt.n}: its process is gone, killed")
     connection.optimize(lineage.client.tracking_uri)
     return done
+
+
+def _moved(lineage: Lineage) -> list[str]:
+    """Have MLflow look for artifacts where they are, after their folder was moved."""
+    run = lineage.client.get_run(lineage.run)
+    old, new = run.info.artifact_uri, folder_of(lineage.client, run)
+    if old == new or not new.startswith("file:"):
+        return []
+    tail = f"/{lineage.run}/artifacts"
+    rows.rehome(lineage.client, lineage.experiment, old.removesuffix(tail), new.removesuffix(tail))
+    return [f"its folder was moved: MLflow's pages look in {new.removesuffix(tail)} now"]
 
 
 def adoptable(lineage: Lineage) -> list[tuple[Spent, Document]]:

@@ -75,6 +75,25 @@ def history(client: Any, run: str, name: str) -> Iterator[tuple[int, float]]:
             yield step, math.nan if is_nan else value
 
 
+def rehome(client: Any, experiment: str, old: str, new: str) -> None:
+    """Have the artifacts of an experiment be looked for below another location."""
+    from mlflow.store.tracking.dbmodels.models import SqlExperiment, SqlRun
+    from sqlalchemy import func, literal, update
+
+    if (engine := _engine(client)) is None:
+        raise ValueError("a server's artifacts are moved by whoever runs the server")
+    columns: tuple[tuple[Any, Any], ...] = (
+        (SqlRun, SqlRun.artifact_uri), (SqlExperiment, SqlExperiment.artifact_location),
+    )  # fmt: skip
+    with engine.begin() as connection:
+        for table, column in columns:
+            connection.execute(
+                update(table).where(table.experiment_id == int(experiment))
+                .where(func.substr(column, 1, len(old)) == old)
+                .values({column: literal(new).concat(func.substr(column, len(old) + 1))})
+            )  # fmt: skip
+
+
 def _engine(client: Any) -> Any:
     """The database behind a client, None where it is behind a server."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness.ledger import files, projection
-from harness.ledger.attempt import WRITER, writer
+from harness.ledger.attempt import ENDED, ORIGIN, SPENT, WRITER, writer
 from harness.ledger.connection import retrying
-from harness.ledger.entry import MAIN, Entry, folder_of
+from harness.ledger.entry import MAIN, STATE, Entry, folder_of
 from harness.ledger.ledger import GENESIS, NAME, Ledger
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Document
 
 STORE = "harness.store"
+IMPORTED = "harness.imported"
+"""Tag of a lineage run: records of it came with a bundle, the archived source among them."""
 
 
 @dataclass
@@ -24,6 +28,8 @@ class Checked:
     documents: list[Document] = field(default_factory=list)
     pages: dict[int, dict[str, Path]] = field(default_factory=dict)
     values: list[tuple[str, str, Path]] = field(default_factory=list)
+    retired: list[tuple[str, str, str]] = field(default_factory=list)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
 
 
 def present(lineage: Lineage, checked: Checked) -> dict[str, Entry]:
@@ -71,7 +77,13 @@ def begin(ledger: Ledger, checked: Checked, root: str) -> tuple[Lineage, int]:
     return lineage, count
 
 
+def imported(lineage: Lineage) -> bool:
+    """Whether records of a lineage came with a bundle."""
+    return IMPORTED in lineage.client.get_run(lineage.run).data.tags
+
+
 def append(lineage: Lineage, checked: Checked, present: dict[str, Entry]) -> int:
+    retrying(lambda: lineage.client.set_tag(lineage.run, IMPORTED, "yes"))
     count = 0
     for i, document in enumerate(checked.documents):
         if document.seal in present:
@@ -83,4 +95,22 @@ def append(lineage: Lineage, checked: Checked, present: dict[str, Entry]) -> int
             lineage.describe(ours, document)
             present[document.seal] = lineage.commit(ours, document)
         count += 1
+    _attempts(lineage, checked)
     return count
+
+
+def _attempts(lineage: Lineage, checked: Checked) -> None:
+    """List what became no record where it was made, once each."""
+    client, there = lineage.client, {attempt.origin for attempt in lineage.attempts()}
+    for row in checked.attempts:
+        if row["origin"] in there:
+            continue
+        tags = {
+            "mlflow.parentRunId": lineage.run, STATE: row["state"], ORIGIN: row["origin"],
+            SPENT: json.dumps({"stage": row["stage"], "cost": row["cost"]}, sort_keys=True),
+            "ledger.branch": row["branch"], "ledger.index": str(row["n"]),
+        }  # fmt: skip
+        run = client.create_run(
+            lineage.experiment, tags=tags, run_name=f"{lineage.name}/{row['n']:05d}"
+        )
+        client.set_terminated(run.info.run_id, ENDED[row["state"]])

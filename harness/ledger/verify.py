@@ -165,6 +165,12 @@ class _Verifier:
                 where, f"run {run_id}", "a record that its parent points to",
                 "marked as committed, but nothing points to it: the chain was cut",
             ))  # fmt: skip
+        folder = folder_of(self.lineage.client, genesis)
+        if folder != genesis.info.artifact_uri and folder.startswith("file:"):
+            self.report.notes.append(
+                f"{self.lineage.name}: its folder was moved; its artifacts are read beside the "
+                f"database, MLflow's pages look in {genesis.info.artifact_uri}; repair tells them"
+            )
         if genesis.data.params.get(NAME) != self.lineage.name:
             self.report.notes.append(f"{self.lineage.name}: its run has another name")
         for branch, head in self.report.heads.items():

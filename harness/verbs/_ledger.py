@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,11 +39,13 @@ def lineages(ledger: Ledger, name: str | None) -> list[Lineage]:
 
 
 def store_of(ledger: Ledger, lineage: Lineage, root: str = "") -> Store:
-    """The store of a lineage: asked for, tagged on its run, or the ledger's own."""
+    """The store of a lineage: asked for, tagged on its run, or the ledger's own; beside the
+    database, where it was when the lineage began is no folder any more."""
     from harness.store import Store
 
-    tagged = lineage.client.get_run(lineage.run).data.tags.get(STORE)
-    return Store(root or tagged or ledger.content_root)
+    tagged = lineage.client.get_run(lineage.run).data.tags.get(STORE, "")
+    gone = tagged and "://" not in tagged and not Path(tagged).is_dir()
+    return Store(root or ("" if gone else tagged) or ledger.content_root)
 
 
 def line(value: Any) -> str:

@@ -19,7 +19,8 @@ def main(
 ) -> None:
     """Write the records of every branch, their pages, and the stored values that they name.
 
-    The same lineage gives the same bytes. Attempts and names of runs stay behind.
+    The same lineage gives the same bytes. Attempts go along with what they had
+    spent, and the reasons why values were dropped; names of runs and paths stay behind.
     """
     from harness.ledger import address
     from harness.ledger.bundle import export

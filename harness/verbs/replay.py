@@ -32,6 +32,9 @@ def main(
     recorded_code: Annotated[
         bool, typer.Option("--recorded-code", help="Run the source that the record archived.")
     ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --recorded-code: also where a bundle brought it.")
+    ] = False,
     store: Annotated[str, typer.Option(help="The root of the store, if it was moved.")] = "",
     as_json: Json = False,
     uri: Uri = "",
@@ -59,7 +62,13 @@ def main(
     root = store_of(ledger, lineage, store)
     if recorded_code:
         from harness.exactness.source import run_recorded
+        from harness.ledger.taking import imported
 
+        if imported(lineage) and not trust:
+            raise ValueError(
+                f"{lineage.name} came with a bundle, and --recorded-code would run the source in "
+                "it; give --trust too if you trust whoever made the bundle"
+            )
         options = {"--uri": ledger.uri, "--experiment": experiment, "--stage": stage}
         words = [w for pair in options.items() if pair[1] for w in pair]
         words += ["--store", root.root, *(["--json"] if as_json else [])]

@@ -96,6 +96,25 @@ def fill(uri, store):
         print("full", done, flush=True)
 
 
+def endless(uri, store):
+    """Append to the head, for ever."""
+    lineage = Ledger.open(uri).find("killed")
+    while True:
+        attempt = lineage.attempt(lineage.head())
+        attempt.checkpoint("R", {"tokens": 7})
+        rounds.append(lineage, attempt=attempt, store=Store(store))
+
+
+def victims(uri, store):
+    """A writer for each line of seconds; it is killed after them, without a word."""
+    for line in sys.stdin:
+        child = fork(endless, uri, store)
+        time.sleep(float(line))
+        os.kill(child, 9)
+        assert code(child) == -9
+        print("killed", flush=True)
+
+
 def terminate(uri, _):
     """Wait inside an attempt for a signal."""
     ledger = Ledger.open(uri)
@@ -118,6 +137,9 @@ def main(mode, uri, *rest):
         return [code(worker) for worker in [fork(begin, uri, soon) for _ in range(4)]]
     if mode == "fill":
         return [code(fork(fill, uri, *rest))]
+    if mode == "victims":
+        victims(uri, *rest)
+        return []
     terminate(uri, None)
     return []
 

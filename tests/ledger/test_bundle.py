@@ -28,6 +28,9 @@ def world(fresh_database, tmp_path_factory):
     for n in range(3):
         rounds.append(lineage, store=store, accept=n != 1, artifacts={"p/page.html": b"<p>"})
     rounds.append(lineage, lineage.at(1), branch="side", salt="x", store=store)
+    lost = lineage.attempt(lineage.head())
+    lost.checkpoint("R", {"tokens": 5})
+    lost.end("failed")
     bundle.export(lineage, store, folder / "a.bundle")
     return lineage, store, folder / "a.bundle"
 
@@ -62,7 +65,9 @@ def test_the_same_lineage_gives_the_same_bytes(world, tmp_path):
     lineage, store, file = world
     counts = bundle.export(lineage, store, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == file.read_bytes()
-    assert counts == {"records": 5, "pages": 3, "values": len(members(file)) - 9}
+    assert counts == {
+        "records": 5, "pages": 3, "values": len(members(file)) - 10, "retired": 0
+    }  # fmt: skip
     with pytest.raises(ValueError, match="exists; give the name of a file"):
         bundle.export(lineage, store, tmp_path / "again")
 
@@ -79,6 +84,48 @@ def test_a_lineage_is_taken_in_whole_and_once(world, there, tmp_path):
     bundle.export(taken, there[1], tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == file.read_bytes()
     assert take(there, file, name="b")[1] == 5
+    for line in (lineage, taken, there[0].find("b")):
+        assert [(a.n, a.state, a.stage, a.cost) for a in line.attempts()] == [
+            (3, "failed", "R", {"tokens": 5})
+        ]
+        assert line.totals()["attempts"] == {"tokens": 5}
+
+
+def test_what_was_dropped_goes_along_as_a_note_and_stays_out_of_no_store(world, there, tmp_path):
+    lineage, store, file = world
+    import shutil
+
+    thin = Store(str(tmp_path / "thin"))
+    shutil.copytree(store.root, thin.root)
+    credit = rounds.contents(0)["G"].id
+    thin.retire("credit", credit, "asked for by its author")
+    assert bundle.export(lineage, thin, tmp_path / "thin.bundle")["retired"] == 1
+    taken, _ = take(there, tmp_path / "thin.bundle")
+    report = verify(taken, there[1])
+    assert (report.problems, len(report.notes)) == ([], 1)
+    assert "1 values were dropped on purpose" in report.notes[0]
+    assert there[1].retired("credit", credit) == "asked for by its author"
+    assert take((there[0], store), tmp_path / "thin.bundle", name="c")[1] == 5
+    assert store.has("credit", credit)
+    bad = (named(f"content/credit/{credit[7:]}.retired", b"x" * 20_000), "no note of why")
+    for extra, sentence in (bad, (named("content/pickle/" + "0" * 64 + ".retired"), "no note")):
+        with pytest.raises(ValueError, match=sentence):
+            take(there, bound(tmp_path / "bad", [*members(file)[1:], extra]), name="d")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cost": {"tokens": -5}}, {"cost": {"tokens": 1e999}}, {"cost": []}, {"n": -1}, {"n": "0"},
+     {"state": "committed"}, {"branch": "../x"}, {"origin": "x"}, {"more": 1}, {"stage": "<b>"}],
+)  # fmt: skip
+def test_attempts_that_could_not_be_are_refused(world, there, tmp_path, change):
+    rows = members(world[2])[1:]
+    at = [info.name for info, _ in rows].index(bundle.ATTEMPTS)
+    (attempt,) = json.loads(rows[at][1])
+    rows[at] = (rows[at][0], json.dumps([attempt | change]).encode())
+    with pytest.raises(ValueError, match=r"attempts\.json is refused"):
+        take(there, bound(tmp_path / "bad", rows))
+    nothing_came(there)
 
 
 def test_what_was_appended_since_is_added_and_another_history_is_refused(world, there, tmp_path):

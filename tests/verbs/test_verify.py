@@ -30,3 +30,51 @@ def test_verify_looks_where_the_values_were_moved_and_says_what_is_missing(call,
         "record": "a@2", "field": "Z content", "expected": head["Z"],
         "actual": "nothing in the store",
     }  # fmt: skip
+
+
+def test_a_folder_that_was_moved_verifies_replays_and_repair_tells_mlflow(
+    here, recorded_folder, tmp_path
+):
+    """Twice: as a copy whose original is still there, and as one whose original is gone."""
+    from harness.ledger.ledger import Ledger
+
+    first, folder = tmp_path / "first", tmp_path / "moved"
+    shutil.copytree(recorded_folder, first)
+    said = here(first, "verify")
+    assert (said.code, "note: a: its folder was moved" in said.out) == (0, True)
+    assert "MLflow's pages look in file://" in here(first, "repair").out
+    first.rename(folder)
+    (tmp_path / "elsewhere").mkdir()
+    uri = f"sqlite:///{folder}/mlflow.db"
+    for at, words in ((folder, ()), (tmp_path / "elsewhere", ("--uri", uri))):
+        said = here(at, "verify", *words)
+        assert said.code == 0
+        assert f"MLflow's pages look in {first.as_uri()}" in said.out
+        assert "a: 5 records, all right" in said.out
+        assert here(at, "replay", "a", "--all", "--stage", "F", *words).code == 0
+    assert here(folder, "repair").out.startswith("a: its folder was moved: MLflow's pages look in ")
+    lineage = Ledger.open(uri, make=False).find("a")
+    for entry in lineage.walk():
+        run = lineage.client.get_run(entry.run)
+        assert run.info.artifact_uri.startswith(folder.as_uri())
+        assert "record.json" in {item.path for item in lineage.client.list_artifacts(entry.run)}
+    experiment = lineage.client.get_experiment(lineage.experiment)
+    assert experiment.artifact_location.startswith(folder.as_uri())
+    assert "its folder was moved" not in here(folder, "verify").out
+    assert here(folder, "repair").out == ""
+
+
+def test_bytes_dropped_on_purpose_leave_the_chain_green_and_say_what_cannot_be_replayed(
+    ask, recorded_folder, tmp_path
+):
+    root = tmp_path / "thin"
+    shutil.copytree(recorded_folder / "harness-cas", root)
+    record = json.loads(ask("show", "a@1", "--json")[1])["exact"]
+    Store(str(root)).retire("trajectories", record["Z"], "asked for")
+    code, out, _ = ask("verify", "a", "--store", str(root))
+    assert code == 0
+    assert "note: 1 values were dropped on purpose: they are known, not replayable" in out
+    code, out, _ = ask("replay", "a@1", "--stage", "F", "--store", str(root), "--json")
+    (row,) = json.loads(out)["stages"]
+    assert (code, row["verdict"]) == (1, "cannot")
+    assert "the recorded Z of round 1 is not in the store" in row["reason"]
