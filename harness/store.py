@@ -102,7 +102,7 @@ class Store:
         """
         cls = kind if isinstance(kind, type) else PACKED.get(kind, Artifact)
         name = kind if isinstance(kind, str) else getattr(kind, "kind", "model")
-        with self._path(name, identifier) as path:
+        with self.path(name, identifier) as path:
             value = self._read(cls, name, path, held)
         if check and value.id != identifier:
             raise Corrupt(f"{name} {identifier} holds {value.id}; restore it from another store")
@@ -115,10 +115,6 @@ class Store:
         except (KeyError, Corrupt):
             return False
         return True
-
-    def path(self, kind: str, identifier: str) -> _Fetched:
-        """The file of a value, as a context: a copy where the store is not local."""
-        return self._path(kind, identifier)
 
     def admit(self, kind: str, identifier: str, file: Path) -> None:
         """Take over a file that was checked to hold the value of this identifier."""
@@ -194,7 +190,8 @@ class Store:
         found = self._repository.list_artifacts(folder) or []
         return any(item.path.endswith(f"/{name}") for item in found)
 
-    def _path(self, kind: str, identifier: str) -> _Fetched:
+    def path(self, kind: str, identifier: str) -> _Fetched:
+        """The file of a value, as a context: a copy where the store is not local."""
         if not self.has(kind, identifier):
             raise KeyError(f"{kind} {identifier} is not in the store {self.root}")
         folder = _folder(kind, identifier)
