@@ -48,26 +48,35 @@ def free_port():
 @contextlib.contextmanager
 def serving(backend, folder, workers):
     """A real MLflow server on loopback, artifacts served by it."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", backend,
-         "--artifacts-destination", str(folder / "artifacts"),
-         "--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-    )  # fmt: skip
+    port, log = free_port(), folder / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", backend,
+             "--artifacts-destination", str(folder / "artifacts"),
+             "--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)],
+            stdout=output, stderr=output, start_new_session=True,
+            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        )  # fmt: skip
     uri = f"http://127.0.0.1:{port}"
-    for _ in range(900):
-        try:
-            with urllib.request.urlopen(f"{uri}/health", timeout=1):
-                break
-        except OSError:
-            time.sleep(0.1)
     try:
+        _await(process, f"{uri}/health", log)
         yield uri
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(20)
+
+
+def _await(process, address, log):
+    """A server answers; what it said where it does not."""
+    until = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(address, timeout=1):
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"no MLflow server at {address}:\n{log.read_text(errors='replace')[-4000:]}")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +113,7 @@ def on_postgresql(tmp_path_factory):
             if subprocess.run(ready, check=False, **quiet).returncode == 0:
                 break
             time.sleep(0.1)
-        backend = f"postgresql://harness@127.0.0.1:{port}/postgres"
+        backend = f"postgresql+psycopg2://harness@127.0.0.1:{port}/postgres"
         with serving(backend, tmp_path_factory.mktemp("pg"), 2) as uri:
             yield uri
     finally:
