@@ -9,11 +9,12 @@ settings bound a dimension, that bound,
     environment/steps   B · max_turns
     optimizer/steps     epochs · minibatches
 
-else what the costliest round of the branch has cost. A round can be costlier than all before it, so
-a `Guard` counts what R is about to do, and asks once Z is known what U can cost at most: work that
-would overdraw is not begun, and the round ends as an attempt with what it has spent. Ranks that
-roll out together count nothing on the way: there the guard speaks between the maps. Readings, such
-as seconds, are known when they are spent: the guard stops at the next token or map.
+(the first two with the most that a gate may evaluate), else what the costliest round of the branch
+has cost. A round can be costlier than all before it, so a `Guard` counts what R, and what a gate
+that evaluates, is about to do, and asks once Z is known what the rest of U can cost at most: work
+that would overdraw is not begun, and the round ends as an attempt with what it has spent. Ranks
+that roll out together count nothing on the way: there the guard speaks between the maps. Readings,
+such as seconds, are known when they are spent: the guard stops at the next token or map.
 """
 
 from __future__ import annotations
@@ -73,12 +74,15 @@ def bounds(experiment: Experiment) -> dict[str, float]:
     """The most that a round can cost, of the dimensions that its settings bound."""
     update, iota = experiment.maps.U, experiment.inference
     found = {"optimizer/steps": float(update.epochs * update.minibatches)}  # type: ignore[attr-defined]
+    gates = getattr(update, "gates", {}).values()
+    evaluations = [gate.most() for gate in gates if hasattr(gate, "most")]
     problems = getattr(experiment.maps.S, "problems", None)
     if problems is not None:
         episodes = problems * experiment.maps.R.attempts  # type: ignore[attr-defined]
         tokens = min(iota.max_episode_tokens, iota.max_turns * iota.max_turn_tokens)
         found |= {"tokens/sampled": float(episodes * tokens)}
         found |= {"environment/steps": float(episodes * iota.max_turns)}
+        found = total(found, *evaluations)
     return found
 
 

@@ -208,17 +208,19 @@ def join(size: int) -> World:
 
 def follow(experiment: Experiment, world: World) -> int:
     """Do what rank 0 calls this rank to, until it says that all is done."""
-    from harness.bound import with_reference
+    from harness.bound import with_evaluations, with_reference
     from harness.forms import Instance, Lesson
     from harness.policies.model import load_tokenizer
     from harness.policies.resident import Resident
 
     model = experiment.model.initial()
     held = Known(model, Resident(world=world))
-    inference = experiment.inference.bind(load_tokenizer(model))
+    tokenizer = load_tokenizer(model)
+    inference = experiment.inference.bind(tokenizer)
     maps: Any = experiment.maps
     R = dataclasses.replace(maps.R, world=world)
     U = dataclasses.replace(maps.U, resident=held.resident)
+    U = with_evaluations(U, tokenizer, world)
     while True:
         call = world.hear(held.find, held.made)
         seed = Seed(call.words.get("seed", ""))

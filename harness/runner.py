@@ -155,7 +155,8 @@ class Session:
         R: Any = experiment.maps.R
         U: Any = experiment.maps.U
         maps = dataclasses.replace(
-            experiment.maps, U=dataclasses.replace(U, resident=resident),
+            experiment.maps,
+            U=bound.with_evaluations(dataclasses.replace(U, resident=resident), tokenizer, world),
             R=R if world.size == 1 else dataclasses.replace(R, world=world),
         )  # fmt: skip
         exact = genesis_of(experiment, maps, initial)
@@ -287,8 +288,10 @@ class Session:
                 view, attempt, given or {}, find, self._guard(head, state),
                 partial(self._most, state), peak, self.resident.world.size == 1,
             )  # fmt: skip
-            R: Any = self.maps.R
-            maps = dataclasses.replace(self.maps, R=dataclasses.replace(R, progress=stages.count))
+            counted = {
+                name: bound.counting(getattr(self.maps, name), stages.count) for name in "RU"
+            }
+            maps = dataclasses.replace(self.maps, **counted)
             record = execute(
                 state, n, task=e.task, environment=e.environment, inference=self.inference,
                 law=e.law, root=e.root, arm=arm, maps=maps, resolve=self.resident.policy,

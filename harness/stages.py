@@ -90,9 +90,13 @@ class Stages:
     def spent(self) -> dict[str, float]:
         """A lower bound, for an attempt."""
         Z: Any = self.results.get("R")
-        known = Z is not None and not self._avoided("R")
-        sampled = {} if not known else {"tokens/sampled": float(Z.is_action_T.sum())}
-        return {**self.guard.begun, **sampled, **self.seconds}
+        begun = dict(self.guard.begun)
+        if Z is not None and not self._avoided("R"):
+            # of all ranks; what gates have rolled out since is counted beside
+            begun["tokens/sampled"] = max(
+                begun.get("tokens/sampled", 0.0), float(Z.is_action_T.sum())
+            )
+        return {**begun, **self.seconds}
 
     def readings(self) -> Mapping[str, float]:
         return {**self.seconds, "memory/peak_bytes": float(self.peak())}

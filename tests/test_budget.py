@@ -36,6 +36,18 @@ def test_settings_bound_tokens_steps_and_updates():
     assert bounds(experiment) == {"optimizer/steps": 10.0}
 
 
+def test_what_a_gate_may_evaluate_is_bounded_too():
+    gates = {"kl": object(), "improvement": SimpleNamespace(most=lambda: {"tokens/sampled": 500})}
+    experiment = SimpleNamespace(
+        maps=SimpleNamespace(
+            S=SimpleNamespace(problems=3), R=SimpleNamespace(attempts=2),
+            U=SimpleNamespace(epochs=1, minibatches=1, gates=gates),
+        ),
+        inference=SimpleNamespace(max_episode_tokens=100, max_turns=4, max_turn_tokens=10),
+    )  # fmt: skip
+    assert bounds(experiment)["tokens/sampled"] == 740.0
+
+
 def test_costs_are_compared_and_summed_by_dimension():
     record = lambda c, m: SimpleNamespace(exact={"c": c}, sealed={"metered": m})  # noqa: E731
     rows = [record({"a": "3"}, {"s": 0.5}), record({"a": "1"}, {"s": 2.0})]

@@ -14,8 +14,9 @@ FAMILIES = {
     "accounting",
 }  # fmt: skip
 # what a family may import beside the leaves and itself: rollout and update share the ranks of a
-# round and the trees of prefixes, rollout and feedback the limit of time on code that is not ours
-SHARED = {"world", "prefix_tree", "watchdog"}
+# round and the trees of prefixes, rollout and feedback the limit of time on code that is not ours,
+# update and accounting the counts of a rollout's work
+SHARED = {"world", "prefix_tree", "watchdog", "work"}
 ALLOWED = {
     "identity": set(),
     "usage": set(),

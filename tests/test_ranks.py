@@ -169,6 +169,24 @@ def test_an_adapter_on_two_ranks_that_share_out_its_base(tmp_path):
     assert all(".lora_" in name for name in model.tensors)
 
 
+def test_ranks_evaluate_a_proposal_together(tmp_path):
+    words = ("+round=gated", "rounds=2", "sampler.problems=4", "rollout.attempts=4", stage(3),
+             "update.gates.improvement.tasks=32", "update.gates.improvement.batch=16",
+             "inference.decode_rows=4")  # fmt: skip
+    run(tmp_path, "-m", *words, "ledger.experiment=one,two", "ranks=2", before=TORCHRUN)
+    one, two = heads(tmp_path, "one")[3], heads(tmp_path, "two")[3]
+    assert [e.identity for e in one] == [e.identity for e in two]
+    report = one[1].document.sealed["report"]
+    found = next(g["numbers"] for g in report["gates"] if g["name"] == "improvement")
+    assert found["tasks"] == 32
+    assert report["evaluation"]["sampled"] >= 64
+    # what M earned on those tasks is what it earns on one rank: the episodes are the same
+    run(tmp_path, *words, "rounds=1", "ledger.experiment=alone")
+    alone = heads(tmp_path, "alone")[3][1].document.sealed["report"]
+    same = next(g["numbers"] for g in alone["gates"] if g["name"] == "improvement")
+    assert same["before"] == found["before"]
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_fails_the_round_and_leaves_the_lineage(tmp_path, victim):
     words = (ROUND[0], "ranks=2", "lineage.name=long", "rollout.attempts=256")

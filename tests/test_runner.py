@@ -213,6 +213,24 @@ def test_an_environment_that_is_broken_from_the_start_is_refused(project, here, 
     assert "run a round first" in here(project, "log").err
 
 
+def test_a_gate_that_evaluates_bills_it_and_replays(project, here):
+    words = ("+round=gated", "rounds=2", "lineage.name=gated", "rollout.attempts=4",
+             "update.gates.improvement.tasks=64")  # fmt: skip
+    said = here(project, *words)
+    assert (said.code, said.err) == (0, "")
+    for row in here(project, "log", "--json").rows:
+        shown = here(project, "show", f"gated@{row['n']}", "--json").rows[0]
+        report = shown["sealed"]["report"]
+        found = next(g for g in report["gates"] if g["name"] == "improvement")
+        assert found["numbers"]["tasks"] == 64
+        assert row["cost"]["tokens/sampled"] > report["evaluation"]["sampled"] >= 128
+        assert here(project, "replay", f"gated@{row['n']}").code == 0
+    assert here(project, "verify", "--deep").code == 0
+    # 8 problems of 4 attempts, and 64 tasks twice, of 16 tokens at most
+    poor = here(project, *words[:1], *words[2:], "rounds=9", "budget.tokens.sampled=2500")
+    assert "can cost up to 2,560" in poor.out
+
+
 def test_a_process_that_loses_its_round_says_so_and_is_billed(copied, here, monkeypatch):
     from harness import runner
     from harness.credit.rloo import RLOO

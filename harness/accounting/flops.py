@@ -78,8 +78,3 @@ def attention_width(architecture: Mapping[str, Any]) -> int:
             f"it has {', '.join(sorted(config))}"
         )
     return layers * width
-
-
-def seen(start: int, end: int) -> int:
-    """Σ of t for the tokens at places start+1 … end: how many tokens they attend to in all."""
-    return (end * (end + 1) - start * (start + 1)) // 2

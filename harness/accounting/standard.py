@@ -17,6 +17,9 @@ computed (integers, functions of what the record holds):
                         of a base, which has no gradient, 2·N·(2·trained + scored)
     optimizer/steps     steps of the optimizer, those of a rejected proposal too
 
+A held-out evaluation in U rolls out too (report `evaluation`): its tokens, steps, calls and FLOPs
+are counted with those of R.
+
 N and attention: `harness.accounting.flops`. metered: the readings named by `metered`, taken as they
 are; one that is declared and missing fails the round, one that is not declared is left out.
 
@@ -29,12 +32,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from harness.forms import Instance, Lesson, Scores, Trajectories
 from harness.round import Cost, Proposal, Seeds, State
+from harness.work import work_of
 
-from .flops import attention_width, frozen_elements, matrix_elements, seen
+from .flops import attention_width, frozen_elements, matrix_elements
 
 COMPUTED = {
     "tokens/prompt": "tokens", "tokens/sampled": "tokens", "tokens/observed": "tokens",
@@ -49,6 +51,8 @@ WORK = {
     "U": ("tokens/trained", "tokens/scored", "flops/update", "optimizer/steps"),
 }  # fmt: skip
 """The map that a computed dimension is the work of: what is avoided where its result is found."""
+EVALUATED = ("prompt", "sampled", "observed", "attended", "steps", "calls")
+"""What U reports of the episodes that it rolled out itself, as `harness.work` counts them."""
 UNITS = {
     "seconds/": "s", "cpu_seconds/": "s", "device_seconds/": "s", "memory/": "B", "bytes/": "B",
     "joules/": "J", "money/": "currency",
@@ -102,44 +106,27 @@ class Standard:
         """The computed dimensions of a round with this start, these episodes and this update."""
         model: Any = state.model
         matrices, width = matrix_elements(model), attention_width(model.meta["architecture"])
-        prompts, observed, rolled, batch = lengths(Z)
-        sampled, total = int(Z.is_action_T.sum()), len(Z.token_ids_T)
+        work, total = work_of(Z), len(Z.token_ids_T)
         trained, scored = int(report["tokens"]), int(report.get("tokens_scored", 0))
         forwards = 3 * trained + scored
-        rollout = 2 * matrices * (prompts + observed + sampled) + 4 * width * rolled
+        rollout = 2 * matrices * work.tokens + 4 * width * work.attended
         if (other := Z.meta.get("reference")) is not None:
             rollout += 2 * other["matrices"] * other["tokens"]
             rollout += 4 * other["width"] * other["attended"]
+        update = 2 * (matrices * forwards - frozen_elements(model) * trained)
+        update += 4 * width * work.packed * forwards // max(total, 1)
+        tried = dict.fromkeys(EVALUATED, 0) | dict(report.get("evaluation", {}))
+        ran = tried["prompt"] + tried["sampled"] + tried["observed"]
+        rollout += 2 * matrices * ran + 4 * width * tried["attended"]
         return {
-            "tokens/prompt": prompts,
-            "tokens/sampled": sampled,
-            "tokens/observed": observed,
+            "tokens/prompt": work.prompt + tried["prompt"],
+            "tokens/sampled": work.sampled + tried["sampled"],
+            "tokens/observed": work.observed + tried["observed"],
             "tokens/trained": trained,
             "tokens/scored": scored,
-            "environment/steps": len(Z.arrays["turn_episode"]),
-            "tool/calls": sum(len(t["event"]["calls"]) for e in Z.episodes for t in e["turns"]),
+            "environment/steps": work.steps + tried["steps"],
+            "tool/calls": work.calls + tried["calls"],
             "flops/rollout": rollout,
-            "flops/update": 2 * (matrices * forwards - frozen_elements(model) * trained)
-            + 4 * width * batch * forwards // max(total, 1),
+            "flops/update": update,
             "optimizer/steps": int(report["steps"]),
         }
-
-
-def lengths(Z: Trajectories) -> tuple[int, int, int, int]:
-    """Distinct prompt tokens, observed tokens, and how many tokens those of the rollout (shared
-    prompts once) and those of the packed batch attend to."""
-    prompts = observed = rolled = batch = 0
-    known: set[tuple[int, bytes]] = set()
-    for b, start in enumerate(Z.episode_offsets[:-1]):
-        end = Z.episode_offsets[b + 1]
-        action = Z.is_action_T[start:end]
-        length = int(end - start)
-        prompt = int(np.argmax(action)) if action.any() else length
-        prefix = (b // max(Z.attempts, 1), Z.token_ids_T[start : start + prompt].tobytes())
-        if prefix not in known:
-            known.add(prefix)
-            prompts, rolled = prompts + prompt, rolled + seen(0, prompt)
-        observed += length - prompt - int(action.sum())
-        rolled += seen(prompt, length)
-        batch += seen(0, length)
-    return prompts, observed, rolled, batch

@@ -35,6 +35,7 @@ from harness.identity import plain
 from harness.prefix_tree import Batch, Tree, batches, forest, idle, share
 from harness.round import Decision, Proposal, Seed, State
 from harness.update.schedule import Schedule
+from harness.update.trial import Trial, judged
 
 OWNED = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
@@ -132,13 +133,11 @@ class DeepSpeed:
             for part in run.parts(seed.fold("epoch", epoch)):
                 run.step(part)
         report = world.say(run.report())
-        verdicts = [gate(report) for gate in self.gates.values()]
-        report["gates"] = verdicts
         proposed = engine.propose()
-        if all(verdict["passed"] for verdict in verdicts):
-            return Proposal(Decision.ACCEPT, proposed, report)
-        engine.restore()
-        return Proposal(Decision.REJECT, proposed, report)
+        good = judged(self.gates, report, Trial(engine, state, proposed, seed))
+        kept = proposed if good else state
+        engine.hold((kept.model.id, kept.optimizer.id))
+        return Proposal(Decision.ACCEPT if good else Decision.REJECT, proposed, report)
 
     def most(self, G: Lesson) -> dict[str, int]:
         """The most that this Γ can cost: what the report will say, or more. Trees are padded to the

@@ -256,6 +256,22 @@ class Engine:
         torch._foreach_copy_(self.backup, self.buffers)
         self.saved, self.saved_step = self.current, self.step_count
 
+    def hold(self, key: tuple[str, str]) -> None:
+        """Hold the one or the other of the two states that are here: they change places."""
+        if key == self.current:
+            return
+        assert key == self.saved, "a state that is neither held nor copied"
+        with torch.no_grad():
+            for live, copy in zip(self.buffers, self.backup, strict=True):
+                held = live.clone()
+                live.copy_(copy)
+                copy.copy_(held)
+        self._refresh()
+        self.current, self.saved = self.saved, self.current
+        step, self.saved_step = self.saved_step, self.step_count
+        self._set_step(step)
+        self.resident.current = key[0]
+
     def restore(self) -> None:
         """Put back the copied buffers, bit for bit."""
         with torch.no_grad():

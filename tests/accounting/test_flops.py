@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.accounting.flops import attention_width, frozen_elements, matrix_elements, seen
+from harness.accounting.flops import attention_width, frozen_elements, matrix_elements
 from harness.forms import Artifact
 from harness.policies.model import Model
 
@@ -38,8 +38,3 @@ def test_the_configuration_of_llama_and_of_gpt2_are_read():
     assert attention_width({"text_config": llama}) == 3 * 128
     with pytest.raises(ValueError, match=r"names no layers or width"):
         attention_width({"vocab_size": 5})
-
-
-def test_tokens_seen_is_a_plain_sum():
-    assert seen(3, 7) == 4 + 5 + 6 + 7
-    assert seen(5, 5) == 0

@@ -43,6 +43,19 @@ def cost(decision: Decision = Decision.ACCEPT, accounting: Standard | None = Non
     )  # fmt: skip
 
 
+def test_what_a_gate_rolled_out_is_counted():
+    tried = {"prompt": 10, "sampled": 20, "observed": 5, "attended": 300, "packed": 999,
+             "steps": 7, "calls": 3}  # fmt: skip
+    plain = {"tokens": 14, "tokens_scored": 14, "steps": 3}
+    state = State(MODEL, MODEL)
+    without = Standard().computed(state, trajectories(), plain)
+    with_it = Standard().computed(state, trajectories(), {**plain, "evaluation": tried})
+    assert {k: with_it[k] - without[k] for k in with_it if with_it[k] != without[k]} == {
+        "tokens/prompt": 10, "tokens/sampled": 20, "tokens/observed": 5, "environment/steps": 7,
+        "tool/calls": 3, "flops/rollout": 2 * 80 * 35 + 4 * 16 * 300,
+    }  # fmt: skip
+
+
 def test_every_dimension_is_counted():
     # two attempts share the prompt 5 6; those at the second problem began differently
     assert cost().computed == {
