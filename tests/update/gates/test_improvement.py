@@ -87,7 +87,7 @@ def verdicts(both: Both, runs: int, **settings: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("pair", [(LOOKS, GUESSES), (GUESSES, LOOKS)], ids=["guess", "look"])
 def test_different_models_of_equal_value_are_accepted_at_most_at_the_level(pair):
     runs, level = 150, 0.2
-    found = verdicts(Both(says(pair[0]), says(pair[1])), runs, level=level)
+    found = verdicts(Both(says(pair[0]), says(pair[1])), runs, level=level, batch=32)
     numbers = [v["numbers"] for v in found]
     full = [n for n in numbers if n["tasks"] == 64]
     assert np.mean([n["before"] for n in full]) == pytest.approx(0.2, abs=0.02)
