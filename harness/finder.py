@@ -124,12 +124,27 @@ class Finder:
             self.avoided.pop("U", None)
         for name, seconds in self.avoided.items():
             work = {dim: float(cost.computed[dim]) for dim in self.memory.work.get(name, ())}
+            # what U's gates rolled out is in R's dimensions, and is the work of U
+            for dim, value in self._evaluated(cost).items():
+                if name == "U":
+                    work[dim] = work.get(dim, 0.0) + value
+                elif dim in work:
+                    work[dim] -= value
             self.notes[name]["avoided"] = {f"seconds/{name}": seconds, **work}
         if promise is not None and "U" in self.avoided:
             promise.avoided = self.notes["U"]["avoided"]
         repaid = dict(self.memory.repaid)
         self.memory.repaid.clear()
         return {"maps": self.notes} | ({"repaid": repaid} if repaid else {})
+
+    def _evaluated(self, cost: Cost) -> dict[str, float]:
+        """The part of the computed cost that evaluations in U are."""
+        report = dict(self.values["U"].report)
+        if report.pop("evaluation", None) is None:
+            return {}
+        A: Any = self.memory.maps.A
+        without = A.computed(self.state, self.values["R"], report)
+        return {n: float(value - without[n]) for n, value in cost.computed.items()}
 
     def _find(self, name: str, note: dict[str, Any], thunk: Callable[[], Any]) -> Any:
         """A result that is kept, or one that was computed to check it; None if there is none."""
