@@ -46,8 +46,14 @@ class States:
                 break
             path.append(at)
         if state is None:
+            dropped = [
+                why for kind, name in wanted.items() if (why := self.store.retired(kind, name))
+            ]
             raise ValueError(
-                f"no state of {self.lineage.name} before round {entry.n} is in the store "
+                f"the state of {self.lineage.name} after round {entry.n} was dropped on purpose "
+                f"({dropped[0]})"
+                if dropped
+                else f"no state of {self.lineage.name} before round {entry.n} is in the store "
                 f"{self.store.root}"
             )
         for at in reversed(path):
@@ -83,6 +89,12 @@ class States:
                 f"the state after round {entry.n} is not stored, and {own['name']} with these "
                 "settings is not the updater that made it; give the settings it was run with"
             )
+        why = self.store.retired("credit", exact["G"])
+        if why is not None and not self.store.has("credit", exact["G"]):
+            raise ValueError(
+                f"the state after round {entry.n} is not stored, and the Γ that it would be "
+                f"computed from was dropped on purpose ({why})"
+            )
         credit = self.store.get("credit", exact["G"], check=True)
         made = self.maps.U(state, credit, Seed(exact["omega"]["update"])).state
         if made.exact() != exact["resulting"]:
@@ -99,20 +111,36 @@ class States:
 
     def certify(self, record: Record) -> bool:
         """Run U again from the same inputs, loaded afresh: may states be recomputed here?"""
-        facts = [identity.Version.of(self.maps.U).exact(), machine()]
-        key = identity.digest("certificate", identity.canonical(facts))
-        path = Path(self.store.root) / "certificates" / f"{key.removeprefix('sha256:')}.json"
-        if path.exists():
-            return bool(json.loads(path.read_text())["recomputable"])
+        version = identity.Version.of(self.maps.U).exact()
+        if (known := certified(self.store, version)) is not None:
+            return known
         own = copied(record.starting)
         for cached in self.resident.caches.values():
             cached.forget()
         again = self.maps.U(own, record.G, record.seeds.update)
         same = again.state.exact() == record.proposal.state.exact()
-        certified = same and again.decision is record.proposal.decision
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # whole or not at all: a process may be killed here
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"recomputable": certified}))
-        draft.replace(path)
-        return certified
+        found = same and again.decision is record.proposal.decision
+        note(self.store, version, found)
+        return found
+
+
+def certified(store: Store, version: Mapping[str, Any]) -> bool | None:
+    """Whether an update of this version came out the same when it was run again on this platform;
+    None where it was not."""
+    path = _certificate(store, version)
+    return bool(json.loads(path.read_text())["recomputable"]) if path.exists() else None
+
+
+def note(store: Store, version: Mapping[str, Any], recomputable: bool) -> None:
+    """Remember that, beside the store."""
+    path = _certificate(store, version)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # whole or not at all: a process may be killed here
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps({"recomputable": recomputable}))
+    draft.replace(path)
+
+
+def _certificate(store: Store, version: Mapping[str, Any]) -> Path:
+    key = identity.digest("certificate", identity.canonical([version, machine()]))
+    return Path(store.root) / "certificates" / f"{key.removeprefix('sha256:')}.json"

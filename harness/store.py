@@ -10,13 +10,13 @@ is whole. Any other root goes through MLflow's artifact repositories (S3, GCS, a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import tempfile
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness import forms
+from harness.durable import install
 from harness.forms import Artifact, Packed
 from harness.identity import canonical
 
@@ -89,6 +90,8 @@ class Store:
                 with tempfile.TemporaryDirectory(prefix="harness-put-") as scratch:
                     _write(value, Path(scratch) / NAME)
                     self._repository.log_artifact(str(Path(scratch) / NAME), folder)
+        else:
+            self._renew(value.kind, value.id)
         return value.id
 
     def has(self, kind: str, identifier: str) -> bool:
@@ -120,13 +123,14 @@ class Store:
         """Take over a file that was checked to hold the value of this identifier."""
         folder = _folder(kind, identifier)
         if self.has(kind, identifier):
+            self._renew(kind, identifier)
             return
         if (local := self._local) is None:
             with tempfile.TemporaryDirectory(prefix="harness-put-") as scratch:
                 shutil.copy(file, Path(scratch) / NAME)
                 self._repository.log_artifact(str(Path(scratch) / NAME), folder)
             return
-        _install(local / folder / NAME, lambda path: shutil.copyfile(file, path))
+        install(local / folder / NAME, lambda path: shutil.copyfile(file, path))
 
     def delete(self, kind: str, identifier: str) -> None:
         """Drop the bytes of a value; records that name it stay as they are."""
@@ -138,11 +142,16 @@ class Store:
 
     def retire(self, kind: str, identifier: str, reason: str) -> None:
         """Drop the bytes of a value and say why, so that their absence is no fault of the store."""
-        self.delete(kind, identifier)
+        folder = _folder(kind, identifier)
         with tempfile.TemporaryDirectory(prefix="harness-retire-") as scratch:
             note = Path(scratch) / RETIRED
             note.write_text(reason, encoding="utf-8")
-            self._repository.log_artifact(str(note), _folder(kind, identifier))
+            self._repository.log_artifact(str(note), folder)
+        # after the note: who is stopped in between leaves no gap that nobody knows of
+        if (local := self._local) is not None:
+            (local / folder / NAME).unlink(missing_ok=True)
+        elif self.has(kind, identifier):
+            self._repository.delete_artifacts(f"{folder}/{NAME}")
 
     def retired(self, kind: str, identifier: str) -> str | None:
         """Why a value was dropped on purpose; None where it was not."""
@@ -152,6 +161,15 @@ class Store:
         with tempfile.TemporaryDirectory(prefix="harness-get-") as scratch:
             note = self._repository.download_artifacts(f"{folder}/{RETIRED}", scratch)
             return Path(note).read_text(encoding="utf-8")
+
+    def size(self, kind: str, identifier: str) -> int:
+        """Bytes that a value takes; 0 where it is absent."""
+        folder = _folder(kind, identifier)
+        if (local := self._local) is not None:
+            path = local / folder / NAME
+            return path.stat().st_size if path.is_file() else 0
+        found = self._repository.list_artifacts(folder) or []
+        return sum(item.file_size or 0 for item in found if item.path.endswith(f"/{NAME}"))
 
     def beside(self, name: str) -> Path | None:
         """A folder beside the values, for what is none; None where the store is not local."""
@@ -183,6 +201,12 @@ class Store:
         if "base" in fields and (base := meta.get("base")):
             more["base"] = held if held and held.id == base else self.get(cls, base, check=True)
         return cls(name, meta, arrays, **more)
+
+    def _renew(self, kind: str, identifier: str) -> None:
+        """Make a value young again: what nothing names yet is collected by age."""
+        if (local := self._local) is not None:
+            with contextlib.suppress(OSError):
+                os.utime(local / _folder(kind, identifier) / NAME)
 
     def _has(self, folder: str, name: str) -> bool:
         if (local := self._local) is not None:
@@ -270,29 +294,4 @@ def _load(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _publish(value: Packed | Artifact, path: Path) -> None:
-    _install(path, lambda scratch: _write(value, scratch))
-
-
-def _install(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a whole file or none, durable before its name exists."""
-    fresh = not path.parent.is_dir()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{uuid.uuid4().hex}")
-    try:
-        write(scratch)
-        sync(scratch)
-        scratch.chmod(0o444)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    for folder in path.parents[:4] if fresh else path.parents[:1]:
-        sync(folder)
-
-
-def sync(path: Path) -> None:
-    """Have the disk hold what the file or folder holds."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    install(path, lambda scratch: _write(value, scratch))

@@ -23,10 +23,11 @@ ALLOWED = {
     "kernels": set(),
     "round": {"identity"},
     "forms": {"identity", "round"},
-    "store": {"identity", "round", "forms"},
+    "durable": set(),
+    "store": {"identity", "round", "forms", "durable"},
     "console": {"identity", "round", "forms"},
     "pages": {"identity", "round", "forms", "kernels"},
-    "ledger": {"identity", "round", "store", "forms"},
+    "ledger": {"identity", "round", "store", "forms", "durable"},
     **dict.fromkeys(FAMILIES, LEAVES | SHARED),
 }
 MLFLOW = {"ledger", "store"}

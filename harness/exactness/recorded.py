@@ -103,9 +103,11 @@ class Recorded:
         except Corrupt as error:
             raise Unavailable(str(error)) from None
         except KeyError:
+            store, n = self.session.store, self.entry.n
+            why = store.retired(kind, self.exact[field])
+            gone = f"is not in the store {store.root}" if why is None else ""
             raise Unavailable(
-                f"the recorded {field} of round {self.entry.n} is not in the store "
-                f"{self.session.store.root}"
+                f"the recorded {field} of round {n} {gone or f'was dropped on purpose ({why})'}"
             ) from None
 
     def named_state(self) -> State:

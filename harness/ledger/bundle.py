@@ -116,7 +116,7 @@ def header(path: Path) -> dict[str, Any]:
 
 def _members(lineage: Lineage, store: Store) -> Iterator[tuple[str, Opener]]:
     named: dict[str, None] = {}
-    for i, entry in enumerate(_entries(lineage)):
+    for i, entry in enumerate(entries(lineage)):
         document = entry.document
         encoded = document.encoded
         yield f"records/{i}/record.json", functools.partial(io.BytesIO, encoded)
@@ -158,7 +158,7 @@ def _attempts(lineage: Lineage) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(row["origin"]))
 
 
-def _entries(lineage: Lineage) -> Iterator[Entry]:
+def entries(lineage: Lineage) -> Iterator[Entry]:
     """Every record once, parents before children."""
     seen: set[str] = set()
     for branch in (MAIN, *sorted(lineage.forks())):

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.identity import Version, canonical, digest
 from harness.ledger import files, projection, record
-from harness.ledger.entry import FORK, NEXT, STATE, Entry
+from harness.ledger.entry import FORK, NEXT, STATE, Entry, dropped
 
 OWN = ("ledger.lineage", "ledger.parent_run", "ledger.name", "ledger.genesis")
 """Params that say where a record is, not what it is."""
@@ -149,6 +149,8 @@ def pages(at: Place) -> Iterator[Finding]:
     """The run's other artifacts are those that were sealed."""
     for name, expected in at.entry.document.sealed.get("files", {}).items():
         data = files.read(at.folder, name)
+        if data is None and name in dropped(at.run).get("files", []):
+            continue
         actual = "nothing" if data is None else "sha256:" + hashlib.sha256(data).hexdigest()
         yield from at.equal(f"artifacts.{name}", expected, actual)
 
@@ -164,6 +166,9 @@ def notes(at: Place) -> Iterator[str]:
         return
     if at.run.data.tags.get(STATE) != "committed" or at.run.info.status != "FINISHED":
         yield f"{at.where}: committed, but shown as {at.run.info.status}; repair finishes it"
+    if note := dropped(at.run):
+        parts = ", ".join([*note.get("values", []), *note.get("files", [])])
+        yield f"{at.where}: dropped on purpose: {parts} ({note.get('why', '')})"
 
 
 def law_of(declared: Mapping[str, Any]) -> Any:

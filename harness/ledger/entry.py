@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ FORK = "ledger.fork."
 """Prefix of the params on a lineage run that say where a branch left another."""
 STATE = "ledger.state"
 """Tag: attempt, committed, failed, killed, beaten or twin. A hint for people and repair."""
+
+RETIRED = "ledger.retired"
+"""Tag of a record: JSON of the values and files of it that were dropped on purpose, and why."""
 
 
 class Conflict(Exception):
@@ -80,6 +84,15 @@ def successors(run: Any) -> dict[str, str]:
     """Branch to pointer, from the params of an MLflow run."""
     params = run.data.params
     return {k.removeprefix(NEXT): v for k, v in params.items() if k.startswith(NEXT)}
+
+
+def dropped(run: Any) -> dict[str, Any]:
+    """What of a record was dropped on purpose: `values`, `files` and `why`; empty where nothing."""
+    try:
+        note = json.loads(run.data.tags.get(RETIRED, "{}"))
+    except ValueError:
+        note = {}
+    return note if isinstance(note, dict) else {}
 
 
 def folder_of(client: Any, run: Any) -> str:

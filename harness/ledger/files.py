@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from harness.durable import sync
 from harness.ledger.connection import ARTIFACTS, folder_of
-from harness.store import sync
 
 RECORD = "record.json"
 
@@ -88,6 +88,14 @@ def read(artifact_uri: str, name: str) -> bytes | None:
                 raise OSError(f"the artifact {name} cannot be read: {error}") from error
             return None
         return path.read_bytes()
+
+
+def drop(artifact_uri: str, name: str) -> None:
+    """Remove an artifact, if it is there."""
+    if (folder := local(artifact_uri)) is not None:
+        (folder / name).unlink(missing_ok=True)
+    elif _present(artifact_uri, name):
+        _repository(artifact_uri).delete_artifacts(name)
 
 
 def _present(artifact_uri: str, name: str) -> bool:

@@ -61,13 +61,13 @@ class Ledger:
 
     def lineages(self) -> list[Lineage]:
         """Every lineage, the newest first."""
-        return [self._lineage(run) for run in self.search(f"params.\"{GENESIS}\" LIKE 'sha256:%'")]
+        return [self.lineage(run) for run in self.search(f"params.\"{GENESIS}\" LIKE 'sha256:%'")]
 
     def find(self, name: str) -> Lineage | None:
         """The lineage of a name, if there is one."""
         for run in self._named(name):
             if run.data.params.get(GENESIS, VOID) != VOID:
-                return self._lineage(run)
+                return self.lineage(run)
         return None
 
     def begin(
@@ -98,7 +98,7 @@ class Ledger:
         run = retrying(lambda: self.client.create_run(
             self.experiment.experiment_id, tags=described, run_name=name
         ))  # fmt: skip
-        lineage = self._lineage(run, name)
+        lineage = self.lineage(run, name)
         files.write(folder_of(self.client, run), {files.RECORD: document.encoded})
         lineage._batch(run.info.run_id, {**projection.params(document), NAME: name})
         while True:
@@ -120,7 +120,7 @@ class Ledger:
             verdict = self._await(run.info.run_id) if earlier else None
             verdict = verdict or own._swap(run.info.run_id, GENESIS, VOID)
             if verdict != VOID:
-                return self._lineage(run)
+                return self.lineage(run)
         if own._swap(own.run, GENESIS, seal) == seal:
             return own
         self._discard(own)
@@ -144,19 +144,21 @@ class Ledger:
     def _named(self, name: str) -> list[Any]:
         return self.search(f"params.\"{NAME}\" = '{name}'")
 
-    def search(self, filter_string: str) -> list[Any]:
-        """The runs of the experiment that a filter finds, the newest first."""
+    def search(self, filter_string: str, view: int = 1) -> list[Any]:
+        """The runs of the experiment that a filter finds, the newest first; view: MLflow's."""
         found: list[Any] = []
         token = None
         while True:
             page = self.client.search_runs(
-                [self.experiment.experiment_id], filter_string, max_results=1000, page_token=token
-            )
+                [self.experiment.experiment_id], filter_string, run_view_type=view,
+                max_results=1000, page_token=token,
+            )  # fmt: skip
             found += page
             if (token := page.token) is None:
                 return found
 
-    def _lineage(self, run: Any, name: str | None = None) -> Lineage:
+    def lineage(self, run: Any, name: str | None = None) -> Lineage:
+        """The lineage of a run."""
         return Lineage(
             self.client, self.experiment.experiment_id, name or run.data.params[NAME],
             run.info.run_id,

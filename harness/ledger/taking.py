@@ -57,7 +57,7 @@ def begin(ledger: Ledger, checked: Checked, root: str) -> tuple[Lineage, int]:
     run = retrying(lambda: client.create_run(
         ledger.experiment.experiment_id, tags=tags, run_name=checked.name
     ))  # fmt: skip
-    lineage = ledger._lineage(run, checked.name)
+    lineage = ledger.lineage(run, checked.name)
     done = False
     try:
         files.write(folder_of(client, run), {files.RECORD: document.encoded})

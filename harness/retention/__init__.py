@@ -1,0 +1,1 @@
+"""What stays of the values that records name, and what goes."""
