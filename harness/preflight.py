@@ -36,7 +36,7 @@ def no_branch(branch: str) -> str:
 
 def need_compiler(update: Any) -> None:
     """What DeepSpeed compiles as it starts can be compiled. Ranks speak through gloo or NCCL, which
-    need nothing; offloading to a disk does."""
+    need nothing, nor does offloading to the host, where torch's AdamW steps; to a disk it does."""
     zero = getattr(update, "deepspeed", {}).get("zero_optimization", {})
     compiler = os.environ.get("CXX") or "c++"
     for part in ("offload_optimizer", "offload_param"):

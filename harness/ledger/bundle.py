@@ -3,6 +3,7 @@
     manifest.json                             the schema, the name, and every member's size and hash
     records/<i>/record.json                   in an order in which parents come before children
     records/<i>/pages/<name>                  the further artifacts that the record seals
+    records/<i>/pages/<name>.retired          why one was dropped, where it was on purpose
     attempts.json                             the work that became no record, and what it had spent
     content/<kind>/<hex>.safetensors          the values that records name, where they are stored
     content/<kind>/<hex>.retired              why a value was dropped, where it was on purpose
@@ -27,7 +28,7 @@ from typing import Any
 from harness.identity import canonical
 from harness.ledger import files
 from harness.ledger.attempt import ENDED
-from harness.ledger.entry import MAIN, Entry, folder_of
+from harness.ledger.entry import MAIN, Entry, dropped, folder_of
 from harness.ledger.lineage import Lineage
 from harness.store import META, PACKED, Store
 
@@ -35,6 +36,8 @@ SCHEMA = "harness/bundle/v1"
 MANIFEST = "manifest.json"
 RECORD = re.compile(r"records/(0|[1-9]\d{0,8})/record\.json")
 PAGE = re.compile(r"records/(0|[1-9]\d{0,8})/pages/(.+)")
+GONE = ".retired"
+"""Suffix of what stands in the place of an artifact that was dropped on purpose: why it was."""
 CONTENT = re.compile(r"content/([a-z][a-z_-]{0,40})/([0-9a-f]{64})\.safetensors")
 RETIRED = re.compile(r"content/([a-z][a-z_-]{0,40})/([0-9a-f]{64})\.retired")
 ATTEMPTS = "attempts.json"
@@ -120,9 +123,14 @@ def _members(lineage: Lineage, store: Store) -> Iterator[tuple[str, Opener]]:
         document = entry.document
         encoded = document.encoded
         yield f"records/{i}/record.json", functools.partial(io.BytesIO, encoded)
-        folder = folder_of(lineage.client, lineage.client.get_run(entry.run))
+        run = lineage.client.get_run(entry.run)
+        folder = folder_of(lineage.client, run)
         for name in sorted(document.sealed.get("files", {})):
             data = files.read(folder, name)
+            if data is None and name in (note := dropped(run)).get("files", []):
+                why = str(note.get("why", "")).encode()
+                yield f"records/{i}/pages/{name}{GONE}", functools.partial(io.BytesIO, why)
+                continue
             if data is None:
                 raise ValueError(f"round {entry.n} lacks its artifact {name}; `verify` says more")
             yield f"records/{i}/pages/{name}", functools.partial(io.BytesIO, data)

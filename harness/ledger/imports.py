@@ -93,7 +93,8 @@ def check(
     _chain(checked)
     for i, document in enumerate(checked.documents):
         sealed, there = document.sealed.get("files", {}), checked.pages.get(i, {})
-        for name in sorted({*sealed, *there}):
+        dropped = {name for name in sealed if name not in there and name + bundle.GONE in there}
+        for name in sorted({*sealed, *there} - dropped - {name + bundle.GONE for name in dropped}):
             digest = None
             if name in there:
                 with there[name].open("rb") as data:

@@ -9,8 +9,9 @@ from typing import Any
 
 from harness.ledger import files, projection
 from harness.ledger.attempt import ENDED, ORIGIN, SPENT, WRITER, writer
+from harness.ledger.bundle import GONE
 from harness.ledger.connection import retrying
-from harness.ledger.entry import MAIN, STATE, Entry, folder_of
+from harness.ledger.entry import MAIN, RETIRED, STATE, Entry, folder_of
 from harness.ledger.ledger import GENESIS, NAME, Ledger
 from harness.ledger.lineage import Lineage
 from harness.ledger.record import Document
@@ -91,6 +92,12 @@ def append(lineage: Lineage, checked: Checked, present: dict[str, Entry]) -> int
         parent = present[document.parent_seal or ""]
         with lineage.attempt(parent, document.branch) as ours:
             pages = {name: path.read_bytes() for name, path in checked.pages.get(i, {}).items()}
+            sealed = document.sealed.get("files", {})
+            gone = {name: pages.pop(name).decode() for name in pages.keys() - sealed.keys()}
+            if gone:
+                names = sorted(name.removesuffix(GONE) for name in gone)
+                note = json.dumps({"files": names, "why": min(gone.values())[:1000]})
+                lineage.client.set_tag(ours.run, RETIRED, note)
             files.write(ours.artifact_uri, {files.RECORD: document.encoded, **pages})
             lineage.describe(ours, document)
             present[document.seal] = lineage.commit(ours, document)

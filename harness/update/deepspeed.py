@@ -34,17 +34,9 @@ from harness.forms import Lesson
 from harness.identity import plain
 from harness.prefix_tree import Batch, Tree, batches, forest, idle, share
 from harness.round import Decision, Proposal, Seed, State
+from harness.update import keys
 from harness.update.schedule import Schedule
 from harness.update.trial import Trial, judged
-
-OWNED = (
-    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-    "optimizer", "scheduler", "fp16", "bf16", "amp", "gradient_clipping", "steps_per_print",
-    "zero_allow_untested_optimizer", "checkpoint", "data_efficiency", "curriculum_learning",
-)  # fmt: skip
-"""DeepSpeed keys that the harness owns."""
-STATEFUL = ("progressive_layer_drop", "eigenvalue", "quantize_training", "compression_training")
-"""DeepSpeed keys that keep state outside (M, s)."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +84,7 @@ class DeepSpeed:
             )
         if not self.gates:
             raise ValueError("update.gates is empty; choose at least one, such as finite or always")
-        for key in self.deepspeed:
-            if key in OWNED:
-                raise ValueError(
-                    f"update.deepspeed.{key} belongs to the harness; use update's own keys"
-                )
-            if key in STATEFUL:
-                raise ValueError(f"update.deepspeed.{key} keeps state outside (M, s); leave it out")
+        keys.check(self.deepspeed)
 
     def config(self, dtype: Any) -> dict[str, Any]:
         """DeepSpeed's configuration for a model of this dtype."""
@@ -109,7 +95,8 @@ class DeepSpeed:
         return {
             "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
             "steps_per_print": 10**9, "gradient_clipping": self.clip,
-            "zero_allow_untested_optimizer": True, "bf16": {"enabled": narrow},
+            "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+            "bf16": {"enabled": narrow},
             "zero_optimization": zero, **plain(self.deepspeed, path="update.deepspeed"),
         }  # fmt: skip
 

@@ -5,9 +5,10 @@ import torch
 from harness.identity import Version
 from harness.policies.resident import Resident
 from harness.round import Decision, Seed, State
-from harness.update.deepspeed import OWNED, STATEFUL, DeepSpeed, Training
+from harness.update.deepspeed import DeepSpeed, Training
 from harness.update.gates.always import Always
 from harness.update.gates.finite import Finite
+from harness.update.keys import OWNED, STATEFUL
 from harness.update.objectives.gspo import GSPO
 from harness.update.objectives.ppo import PPO
 from harness.update.schedule import Schedule

@@ -120,7 +120,7 @@ def test_values_of_a_round_under_way_stay(here, project, ledger):
     assert collect(here, project, "--grace", "0s")["identifiers"] == [name]
 
 
-def test_dropped_trajectories_are_known_and_said(here, project):
+def test_dropped_trajectories_are_known_and_said(here, project, empty_ledger):
     assert here(project, *KEPT, "rounds=3").code == 0
     root = project / "harness-cas"
     before = {kind: of(root, kind) for kind in ("trajectories", "credit", "feedback", "model")}
@@ -144,6 +144,15 @@ def test_dropped_trajectories_are_known_and_said(here, project):
     # the round itself can be run again
     assert here(project, "replay", "a@1").code == 0
     assert here(project, *KEPT, "rounds=4").code == 0
+    # who is given the lineage knows it as well
+    assert here(project, "export", "a", "it.zip").code == 0
+    other = project / "other"
+    other.mkdir()
+    shutil.copy(empty_ledger, other / "mlflow.db")
+    assert here(other, "import", "../it.zip").code == 0
+    said = here(other, "verify", "a")
+    assert said.code == 0, said.out
+    assert "a@1: dropped on purpose: trajectories.html (a name in it, 20" in said.out
     # a second time finds nothing
     assert collect(here, project, *words)["bytes"] == 0
 
