@@ -19,7 +19,8 @@ def preflight(experiment: Experiment) -> None:
     """All checks that need no model and no ledger."""
     uri = tracking_uri(experiment.ledger["uri"])
     need_compiler(experiment.maps.U)
-    need_folder(experiment.store["root"])
+    need_folder(experiment.store["root"], "store.root")
+    need_folder(getattr(experiment.maps.U, "spill", None), "update.spill")
     need_problems(experiment)
     if experiment.branch != "main" and experiment.parent is None and not present(uri):
         raise ValueError(no_branch(experiment.branch))
@@ -49,8 +50,8 @@ def need_compiler(update: Any) -> None:
             )
 
 
-def need_folder(root: str | None) -> None:
-    """The store's own folder, where one is given, can be written to."""
+def need_folder(root: str | None, key: str) -> None:
+    """A folder of one's own, where one is given, can be written to."""
     if root is None or "://" in root:
         return
     try:
@@ -59,7 +60,7 @@ def need_folder(root: str | None) -> None:
     except OSError:
         good = False
     if not good:
-        raise ValueError(f"store.root is {root!r}; it must be a folder that can be written to")
+        raise ValueError(f"{key} is {root!r}; it must be a folder that can be written to")
 
 
 def need_problems(experiment: Experiment) -> None:

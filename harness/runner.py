@@ -36,6 +36,7 @@ from harness.round import Decision, Maps, Record, Seeds, State, execute
 from harness.stages import Stages
 from harness.states import States
 from harness.store import Store
+from harness.stored import at_rest
 from harness.summary import shown, summary_of
 from harness.update.engine import initial_optimizer
 from harness.world import ALONE, World
@@ -76,9 +77,12 @@ def fail_attempts(experiment: Experiment) -> None:
 def rounds(experiment: Experiment, world: World) -> int:
     """What the rank that leads does."""
     began = time.monotonic()
-    model = experiment.model.initial()
     ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
+    model = experiment.model.initial()
+    said = advice(model)
     session = Session.open(experiment, ledger, model, world)
+    # the store has it
+    del model
     head = session.start()
     if head.n + 1 >= experiment.rounds:
         print(
@@ -92,7 +96,7 @@ def rounds(experiment: Experiment, world: World) -> int:
     stopped = ""
     ends = terminable() if world.size == 1 else ranks.failing()
     with view, ends, session.lineage.running():
-        if (said := advice(model)) != "":
+        if said:
             view.say(f"[yellow]{said}[/]")
         if head.n >= 0:
             view.say(f"going on after round {head.n} ({head.identity[7:19]})")
@@ -182,6 +186,7 @@ class Session:
             )
             store.put(reference)
             maps = dataclasses.replace(maps, R=bound.with_reference(maps.R, reference, inference))
+        initial = State(*(at_rest(artifact, store) for artifact in (model, initial.optimizer)))
         return cls(
             experiment, ledger, lineage, store, int(experiment.store["snapshot_every"]), initial,
             maps, inference, resident, tokenizer,

@@ -69,6 +69,8 @@ class DeepSpeed:
     """DeepSpeed's own keys."""
     ranks: int = field(default=1, metadata={"identity": "unless default"})
     """Over which a batch is spread."""
+    spill: str | None = field(default=None, metadata={"identity": False})
+    """A folder for the copy that undoes a rejected proposal, 12 bytes a parameter; null: memory."""
     resident: Any = field(default=None, metadata={"identity": False}, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,6 +156,11 @@ class DeepSpeed:
         if key not in self.resident.caches:
             if self.resident.caches:
                 # the engine before this one goes, and the module with its hooks
+                if any(getattr(a, "spread", False) for a in (state.model, state.optimizer)):
+                    raise ValueError(
+                        "this state is spread over ranks by an engine of other settings; read it "
+                        "from the store"
+                    )
                 state = copied(state)
                 self.resident.drop()
             self.resident.load(state.model)

@@ -30,6 +30,7 @@ from harness.round import State
 from harness.update import shards
 from harness.update.learner import Learner
 from harness.update.shards import MOMENTS, Part
+from harness.update.undo import Undo
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Held:
     def tensors(self) -> dict[str, Tensor]:
         """Views of the engine's buffers: read them before the next update. KeyError afterwards."""
         return self.engine.tensors(self.kind, self.key)
+
+    @property
+    def spread(self) -> bool:
+        """Whether ranks hold parts of it: to put them together all have to be called."""
+        return bool(self.engine.sharded[self.kind])
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> Copied:
         """An artifact of the same metadata with tensors of its own."""
@@ -128,6 +134,9 @@ class Engine:
             model=self.learner, optimizer=optimizer, config=settings.config(module.dtype)
         )
         self.stage = self.ds.zero_optimization_stage()
+        if self.world.size == 1 and self.stage == 0:
+            # to sum gradients over one rank DeepSpeed would copy all of them twice
+            self.ds.enable_backward_allreduce = False
         self.base = self.ds.basic_optimizer
         self._start_moments()
         if self.stage == 3:
@@ -143,7 +152,7 @@ class Engine:
         self.current: tuple[str, str] | None = None
         self.saved: tuple[str, str] | None = None
         self.step_count = self.saved_step = 0
-        self.backup: list[Tensor] = []
+        self.undo = Undo(settings.spill)
         self.gathered = False
 
     def _start_moments(self) -> None:
@@ -224,14 +233,12 @@ class Engine:
         if not self.own_master and optimizer.meta["master"] == "model":
             raise ValueError("the optimizer state has no masters, but the model is not float32")
         with torch.no_grad():
-            tensors = model.tensors
-            for name, tensor in tensors.items():
+            for name, tensor in model.tensors.items():
                 own[name].put(tensor)
+                if self.own_master and name in self.names:
+                    parts[f"master/{name}"].put(tensor)
             for name, tensor in optimizer.tensors.items():
                 parts[name].put(tensor)
-            if self.own_master:
-                for name in self.names:
-                    parts[f"master/{name}"].put(tensors[name])
         self._refresh()
         self._set_step(int(optimizer.meta["step"]))
         self.current, self.resident.current = key, key[0]
@@ -251,9 +258,7 @@ class Engine:
 
     def save(self) -> None:
         """Copy the buffers: what `restore` puts back."""
-        if not self.backup:
-            self.backup = [torch.empty_like(t) for t in self.buffers]
-        torch._foreach_copy_(self.backup, self.buffers)
+        self.undo.save(self.buffers)
         self.saved, self.saved_step = self.current, self.step_count
 
     def hold(self, key: tuple[str, str]) -> None:
@@ -274,8 +279,7 @@ class Engine:
 
     def restore(self) -> None:
         """Put back the copied buffers, bit for bit."""
-        with torch.no_grad():
-            torch._foreach_copy_(self.buffers, self.backup)
+        self.undo.restore(self.buffers)
         self._refresh()
         self._set_step(self.saved_step)
         self.current = self.saved
@@ -326,24 +330,13 @@ class Engine:
             raise KeyError(f"the engine no longer holds the state {key[0]}; read it from the store")
         parts = self._content(kind)
         if key != self.current:
-            parts = {name: part.moved(self._saved(part.held)) for name, part in parts.items()}
+            before = {n: self.undo.part(self.buffers, part.held) for n, part in parts.items()}
+            parts = {name: part.moved(before[name]) for name, part in parts.items()}
         if not self.sharded[kind]:
             return {name: part.held.view(part.shape) for name, part in parts.items()}
         self.world.call("tensors", kind=kind, key=list(key))
         rows = shards.gathered(parts, self.world.group, self.world.leads)
         return {name: tensor for name, tensor in rows if self.world.leads}
-
-    def _saved(self, view: Tensor) -> Tensor:
-        """The part of the backup that lies where this view lies in the buffers."""
-        if not view.numel():
-            return view
-        at = view.data_ptr()
-        for live, copy in zip(self.buffers, self.backup, strict=True):
-            start = live.data_ptr()
-            if start <= at < start + live.numel() * live.element_size():
-                offset = (at - start) // live.element_size()
-                return copy.view(-1)[offset : offset + view.numel()].view(view.shape)
-        raise KeyError("a tensor lies outside the engine's buffers")
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         self.ds.set_gradient_accumulation_boundary(last)

@@ -77,10 +77,12 @@ def held(module):
     return {name: p.detach().clone() for name, p in module.named_parameters()}
 
 
+@pytest.mark.parametrize("spill", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_reject_restores_every_bit(play, update, dtype):
+def test_a_reject_restores_every_bit(play, update, dtype, spill, tmp_path):
     made = play(dtype)
-    accept, reject = update(made.resident), update(made.resident, "reject")
+    more = {"spill": str(tmp_path) if spill else None}
+    accept, reject = update(made.resident, **more), update(made.resident, "reject", **more)
     state = accept(made.state, made.G, SEED).state
     own, exact = copies(made, state), state.exact()
     P = reject(state, made.G, SEED.fold("again"))
