@@ -26,7 +26,7 @@ def isolate() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked; the exit code."""
-    argv = sys.argv[1:] if arguments is None else arguments
+    argv = own(sys.argv[1:] if arguments is None else arguments)
     isolate()
     if not argv or argv[0] in ("-h", "--help"):
         print(usage.help_text())
@@ -54,6 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         if code < 0:
             raise
         return code
+
+
+def own(argv: list[str]) -> list[str]:
+    """The words that are meant for us: `deepspeed` adds a rank's number, which LOCAL_RANK says."""
+    added = ("--local_rank=", "--local-rank=")
+    return [w for w in argv if not (w.startswith(added) and "LOCAL_RANK" in os.environ)]
 
 
 def quiet() -> None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 FAULTS = "HARNESS_FAULTS"
 """The folder where ranks that were started here say why they failed."""
+ANSWER = "answer"
+"""The file there with the exit code of a command that ran."""
 GRACE = 10
 """Seconds that ranks have to end after one has failed."""
 
@@ -123,6 +125,15 @@ def start(words: Sequence[str], ranks: int, threads: int) -> int:
             return code
         except SignalException as error:
             raise KeyboardInterrupt from error
+        told = Path(faults) / ANSWER
+        return int(told.read_text()) if told.exists() else 0
+
+
+def answer(code: int) -> int:
+    """The exit code of a rank whose command's answer is `code`: an answer of no is no failure."""
+    if (folder := os.environ.get(FAULTS)) is None:
+        return code
+    (Path(folder) / ANSWER).write_text(str(code))
     return 0
 
 
@@ -203,17 +214,40 @@ def join(size: int) -> World:
     # the others wait for rank 0 as long as it has something to do alone
     patience = datetime.timedelta(days=7)
     group = torch.distributed.new_group(backend="gloo", timeout=patience)
-    return World(torch.distributed.get_rank(), size, group)
+    world = World(torch.distributed.get_rank(), size, group)
+    if not world.leads:
+        # rank 0 says when to end; where it cannot, its connections close
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+    PEERS.extend(pid for host, pid in world.tell([os.uname().nodename, os.getpid()])
+                 if host == os.uname().nodename)  # fmt: skip
+    return world
 
 
-def follow(experiment: Experiment, world: World) -> int:
-    """Do what rank 0 calls this rank to, until it says that all is done."""
+PEERS: list[int] = []
+"""The processes of the ranks on this host."""
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return Path("/proc/self/stat").exists()
+    return state in "ZX"
+
+
+def follow(experiment: Experiment, world: World, model: Any = None) -> int:
+    """Do what rank 0 calls this rank to, until it says that all is done.
+
+    model: the one that the lineage began with, where it is at hand.
+    """
     from harness.bound import with_evaluations, with_reference
     from harness.forms import Instance, Lesson
     from harness.policies.model import load_tokenizer
     from harness.policies.resident import Resident
 
-    model = experiment.model.initial()
+    model = model or experiment.model.initial()
     held = Known(model, Resident(world=world))
     tokenizer = load_tokenizer(model)
     inference = experiment.inference.bind(tokenizer)
@@ -311,12 +345,16 @@ def sharing(world: World) -> Iterator[None]:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """SIGTERM, which a launcher sends as another rank has died, as an exception of this one."""
+    """SIGTERM as an exception of rank 0: `Lost` where another rank has died, which a launcher
+    answers so; else somebody wants the run to end, and it ends as killed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         # one failure is enough: what is being cleaned up is left to end
-        if sys.exc_info()[0] is None:
-            raise Lost("another rank has ended, or the run was told to")
+        if sys.exc_info()[0] is not None:
+            return
+        if any(gone(process) for process in PEERS):
+            raise Lost("another rank has ended")
+        raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -14,6 +14,7 @@ from harness.policies.model import Model
 from harness.round import Cost, Decision, Policy, Proposal, Seed, Seeds, Stamp, State
 from harness.runner import Session
 from harness.store import Corrupt, Store
+from harness.world import ALONE, World
 
 VALUES = {"S": ("X", "instance"), "R": ("Z", "trajectories"), "F": ("F", "feedback"),
           "C": ("G", "credit")}  # fmt: skip
@@ -61,6 +62,7 @@ class Recorded:
     def open(
         cls, ledger: Ledger, lineage: Lineage, entry: Entry, *, store: Store,
         document: Mapping[str, Any] | None = None, session: Session | None = None,
+        world: World = ALONE,
     ) -> Recorded:  # fmt: skip
         """Open a record; `document`: another configuration than the one under its seal."""
         if entry.n < 0:
@@ -68,7 +70,7 @@ class Recorded:
         parent = lineage.at(entry.n - 1, entry.branch)
         assert parent.identity == entry.document.parent, "the parent is another record"
         if session is None:
-            session = session_of(ledger, lineage, document or config_of(entry), store)
+            session = session_of(ledger, lineage, document or config_of(entry), store, world)
         return cls(lineage, entry, parent, session)
 
     @property
@@ -127,14 +129,18 @@ def config_of(entry: Entry) -> Mapping[str, Any]:
 
 
 def session_of(
-    ledger: Ledger, lineage: Lineage, document: Mapping[str, Any], store: Store
-) -> Session:
+    ledger: Ledger, lineage: Lineage, document: Mapping[str, Any], store: Store,
+    world: World = ALONE,
+) -> Session:  # fmt: skip
     """The session of a configuration, in a lineage that exists, over a store."""
     own = dict(document)
     own["lineage"] = {**own["lineage"], "name": lineage.name, "parent": None}
     own["store"] = {**own["store"], "root": store.root}
-    # the first model is in the store, whether its source is still on this machine or not
+    return Session.open(build(own, lineage.name), ledger, first_model(lineage, store), world)
+
+
+def first_model(lineage: Lineage, store: Store) -> Model | None:
+    """The model that a lineage began with, whether its source is still on this machine or not."""
     identifier = lineage.genesis.document.resulting["model"]
     there = store.has("model", identifier)
-    model = store.get(Model, identifier, check=True) if there else None
-    return Session.open(build(own, lineage.name), ledger, model)
+    return store.get(Model, identifier, check=True) if there else None

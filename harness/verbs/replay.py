@@ -52,7 +52,7 @@ def main(
         raise ValueError("--recorded-code is of one record; leave --all out")
     ledger = opened(uri, experiment)
     if every:
-        good = _all(ledger, address, branch, store, stage, as_json)
+        good = _all(ledger, address, branch, store, stage, as_json, experiment)
         raise typer.Exit(0 if good else 1)
     if address:
         lineage, entry = addresses.record(ledger, address)
@@ -69,17 +69,37 @@ def main(
                 f"{lineage.name} came with a bundle, and --recorded-code would run the source in "
                 "it; give --trust too if you trust whoever made the bundle"
             )
-        options = {"--uri": ledger.uri, "--experiment": experiment, "--stage": stage}
-        words = [w for pair in options.items() if pair[1] for w in pair]
-        words += ["--store", root.root, *(["--json"] if as_json else [])]
-        raise typer.Exit(run_recorded(root, entry, ["replay", entry.seal, *words]))
-    from harness.exactness.recorded import Recorded
-    from harness.exactness.replay import replay
+        words = _words(ledger, entry, root, experiment, stage, as_json)
+        raise typer.Exit(run_recorded(root, entry, words))
+    raise typer.Exit(_one(ledger, lineage, entry, root, experiment, stage, as_json))
 
-    recorded = Recorded.open(ledger, lineage, entry, store=root)
-    found = replay(recorded, stage or "SRFCUA")
-    print(line(document(recorded, found))) if as_json else _show(recorded, found)
-    raise typer.Exit(0 if found.good else 1)
+
+def _words(
+    ledger: Any, entry: Any, store: Any, experiment: str, stage: str, as_json: bool
+) -> list[str]:
+    """The command that replays one record."""
+    options = {"--uri": ledger.uri, "--experiment": experiment, "--stage": stage}
+    words = [w for pair in options.items() if pair[1] for w in pair]
+    return ["replay", entry.seal, *words, "--store", store.root, *(["--json"] if as_json else [])]
+
+
+def _one(
+    ledger: Any, lineage: Any, entry: Any, store: Any, experiment: str, stage: str, as_json: bool
+) -> int:
+    """Replay one record on as many ranks as made it; the exit code."""
+    from harness.exactness.recorded import Recorded, config_of
+    from harness.exactness.replay import replay
+    from harness.exactness.spread import spread
+
+    def run(world: Any) -> int:
+        recorded = Recorded.open(ledger, lineage, entry, store=store, world=world)
+        found = replay(recorded, stage or "SRFCUA")
+        print(line(document(recorded, found))) if as_json else _show(recorded, found)
+        return 0 if found.good else 1
+
+    words = _words(ledger, entry, store, experiment, stage, as_json)
+    flags = entry.document.sealed.get("flags", {})
+    return spread(config_of(entry), flags, lineage, store, words, run)
 
 
 def document(recorded: Recorded, found: Replayed) -> dict[str, Any]:
@@ -141,13 +161,25 @@ def _short(text: str) -> str:
     return " ".join(words) if len(words) <= 3 else f"{len(words)} numbers"
 
 
-def _all(ledger: Any, name: str, branch: str, store: str, stage: str, as_json: bool) -> bool:
+def _all(
+    ledger: Any, name: str, branch: str, store: str, stage: str, as_json: bool, experiment: str
+) -> bool:
     """Replay a chain; whether all of it came out the same."""
     from harness.exactness.chain import replay_chain
+    from harness.exactness.recorded import config_of
+    from harness.exactness.spread import size_of
     from harness.ledger import address as addresses
 
     lineage = addresses.lineage(ledger, name)
     root = store_of(ledger, lineage, store)
+    entries = [entry for entry in lineage.walk(branch) if entry.n >= 0]
+    if any(size_of(config_of(entry)) > 1 for entry in entries):
+        # ranks are started for one record at a time: another may want another number of them
+        codes = [_one(ledger, lineage, e, root, experiment, stage, as_json) for e in entries]
+        if not as_json:
+            good = codes.count(0)
+            print(f"{lineage.name}: {good} of {len(codes)} rounds came out the same")
+        return not any(codes)
     found: list[Replayed] = []
     pairs: Iterator[tuple[Recorded, Replayed]] = replay_chain(
         ledger, lineage, branch, root, stage or "SRFCUA"

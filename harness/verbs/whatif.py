@@ -33,6 +33,7 @@ def main(
     """
     from harness.exactness.exchange import exchange, exchanged
     from harness.exactness.recorded import Recorded, config_of
+    from harness.exactness.spread import spread
     from harness.ledger import address as addresses
 
     ledger = opened(uri, experiment)
@@ -41,11 +42,22 @@ def main(
         _free(lineage, branch)
     document = exchanged(config_of(entry), words)
     root = store_of(ledger, lineage, store)
-    recorded = Recorded.open(ledger, lineage, entry, store=root, document=document)
-    what = exchange(recorded)
-    record, made = (_append(what, branch)) if branch else (what.run(), None)
-    found = document_of(what, record, made)
-    print(line(found)) if as_json else _show(found)
+
+    def run(world: Any) -> int:
+        recorded = Recorded.open(
+            ledger, lineage, entry, store=root, document=document, world=world
+        )  # fmt: skip
+        what = exchange(recorded)
+        record, made = (_append(what, branch)) if branch else (what.run(), None)
+        found = document_of(what, record, made)
+        print(line(found)) if as_json else _show(found)
+        return 0
+
+    again = ["whatif", entry.seal, *words, "--uri", ledger.uri, "--experiment", experiment]
+    again += ["--store", root.root, *(["--branch", branch] if branch else [])]
+    again += ["--json"] if as_json else []
+    flags = entry.document.sealed.get("flags", {})
+    raise typer.Exit(spread(document, flags, lineage, root, again, run))
 
 
 def _free(lineage: Any, branch: str) -> None:
