@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from harness import ranks
 from harness.forms import Instance, Lesson, Scores, Trajectories
@@ -45,13 +47,13 @@ class Faulty(PPO):
 """
 
 
-def command(folder, *words, before=(), **more):
+def command(folder, *words, before=(), package=("-m", "harness"), **more):
     """A process of `python -m harness`, one thread a rank."""
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     path = os.pathsep.join([str(ROOT), str(folder)])
     env |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **more}
     return subprocess.Popen(
-        [sys.executable, *before, "-m", "harness", *words], cwd=folder, env=env, text=True,
+        [sys.executable, *before, *package, *words], cwd=folder, env=env, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -236,6 +238,64 @@ def test_the_error_of_one_rank_is_said_once_and_ends_the_round(tmp_path):
     assert attempt.state == "failed"
     assert attempt.cost["tokens/sampled"] > 0
     assert lineage.head().n == -1
+
+
+SMALL = ("+round=quickstart", "rounds=1", "sampler.problems=3", "rollout.attempts=4")
+
+
+def head(folder, name):
+    """The identity of a lineage's head."""
+    ledger = Ledger.open(f"sqlite:///{folder}/mlflow.db", make=False)
+    return ledger.find(name).head().identity
+
+
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_deepspeed_and_slurm_start_the_same_round(tmp_path):
+    run(tmp_path, *SMALL, "ranks=2", "lineage.name=own")
+    hosts = tmp_path / "hostfile"
+    hosts.write_text("localhost slots=2\n")
+    launcher = (
+        "-m", "deepspeed.launcher.runner", "--hostfile", str(hosts), "--no_ssh_check",
+        "--master_addr", "127.0.0.1", "--master_port", str(port()), "--module", "harness",
+    )  # fmt: skip
+    cpu = {} if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu"}
+    run(tmp_path, *SMALL, "lineage.name=deepspeed", before=launcher, package=(), **cpu)
+    # as srun sets them, in a step of a job on this host
+    step = {
+        "SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost",
+    }  # fmt: skip
+    tasks = [
+        command(tmp_path, *SMALL, "lineage.name=slurm", SLURM_PROCID=n, SLURM_LOCALID=n, **step)
+        for n in "01"
+    ]
+    for task in tasks:
+        _, err = task.communicate(timeout=PATIENCE)
+        assert task.returncode == 0, err[-2000:]
+    assert head(tmp_path, "own") == head(tmp_path, "deepspeed") == head(tmp_path, "slurm")
+
+
+def test_ranks_that_are_told_to_end_are_killed_and_have_not_failed(tmp_path):
+    words = (ROUND[0], "ranks=2", "lineage.name=long", "rollout.attempts=256")
+    process = command(tmp_path, *words, "rounds=100000")
+    for line in process.stdout:
+        if line.startswith("   0  reward"):
+            break
+    # into the next rollout, which takes seconds
+    time.sleep(1)
+    process.terminate()
+    began = time.monotonic()
+    process.communicate(timeout=PATIENCE)
+    assert time.monotonic() - began < 60
+    lineage = Ledger.open(f"sqlite:///{tmp_path}/mlflow.db", make=False).find("long")
+    (attempt,) = lineage.attempts()
+    assert (attempt.state, attempt.status) == ("killed", "KILLED")
+    assert not verify(lineage).problems
 
 
 def test_other_ranks_than_were_started_are_refused(tmp_path):
