@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,34 @@ class Tree:
     """Indices of action tokens in the packed episodes."""
     node_R: np.ndarray
     """The node whose hidden state predicts that token."""
+
+    def visits(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """When a walk in depth enters each node, and the last node that it enters below it.
+
+            j is i or an ancestor of i   iff   enter_j <= enter_i <= last_j
+
+        int64 [width] each; padding is a root of its own.
+        """
+        below_L = np.zeros(width, np.int64)
+        """Nodes of the segments that hang on a node."""
+        for start, end, parent in reversed(self.segments):
+            if parent >= 0:
+                below_L[parent] += int((1 + below_L[start:end]).sum())
+        enter_L, last_L = np.arange(width), np.arange(width)
+        taken_L = np.zeros(width, np.int64)
+        clock = 0
+        for start, end, parent in self.segments:
+            steps = 1 + below_L[start:end]
+            size = int(steps.sum())
+            first = clock
+            if parent >= 0:
+                first = int(enter_L[parent] + 1 + taken_L[parent])
+                taken_L[parent] += size
+            else:
+                clock += size
+            enter_L[start:end] = first + np.cumsum(steps) - steps
+            last_L[start:end] = first + size - 1
+        return enter_L, last_L
 
     def mask(self, width: int) -> np.ndarray:
         """Who attends to whom: bool [width, width]; padding attends to itself."""
@@ -113,6 +142,7 @@ class Batch:
     token_ids_KL: np.ndarray
     position_KL: np.ndarray
     mask_KLL: np.ndarray
+    visits_2KL: np.ndarray
     row_T: np.ndarray
     node_R: np.ndarray
     """Into the flattened [K·L] hidden states."""
@@ -129,9 +159,35 @@ def collate(trees: Sequence[Tree]) -> Batch:
         np.stack([pad(tree.token_ids_L) for tree in trees]),
         np.stack([pad(tree.depth_L) for tree in trees]),
         np.stack([tree.mask(width) for tree in trees]),
+        np.stack([tree.visits(width) for tree in trees], axis=1),
         np.concatenate([tree.row_T for tree in trees]),
         np.concatenate([tree.node_R + k * width for k, tree in enumerate(trees)]),
     )
+
+
+def attention_mask(batch: Batch, implementation: str, dtype: Any, device: Any) -> Any:
+    """Who attends to whom, as a module of transformers wants it.
+
+    A block mask for FlexAttention, which skips blocks that nothing sees; else [K, 1, L, L]: boolean
+    for SDPA, additive for what is left.
+    """
+    import torch
+
+    if implementation == "flex_attention":
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        enter_KL, last_KL = torch.as_tensor(batch.visits_2KL, device=device)
+
+        def sees(k: Any, head: Any, i: Any, j: Any) -> Any:
+            at = enter_KL[k, i]
+            return (enter_KL[k, j] <= at) & (at <= last_KL[k, j])
+
+        trees, width = batch.token_ids_KL.shape
+        return create_block_mask(sees, trees, None, width, width, device=device)
+    mask = torch.as_tensor(batch.mask_KLL, device=device)[:, None]
+    if implementation == "sdpa":
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 def batches(trees: Sequence[Tree], budget: int) -> list[Batch]:

@@ -64,6 +64,10 @@ def test_a_tree_is_what_each_episode_alone_would_be(episodes):
         assert not wanted_rows(episodes)
         return
     check(collate([tree]), episodes)
+    width = len(tree.token_ids_L) + 2
+    enter, last = tree.visits(width)
+    seen = (enter <= enter[:, None]) & (enter[:, None] <= last)
+    assert seen.tolist() == tree.mask(width).tolist()
 
 
 @given(groups)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.kernels.linear_policy import linear_logprobs, linear_policy, linear_policy_given
-from harness.prefix_tree import Batch
+from harness.prefix_tree import Batch, attention_mask
 from harness.update.value import ROWS, ValueLoss
 
 STATISTICS = ("logp_T", "clipped_T", "ratio_T")
@@ -42,11 +42,12 @@ class Learner(nn.Module):
         """
         layer = self.module.get_output_embeddings()
         device = layer.weight.device
+        attention = self.module.config._attn_implementation
         put = lambda array: torch.as_tensor(array, device=device)  # noqa: E731
         tree = {}
         if self.trees:
             tree["position_ids"] = put(batch.position_KL)
-            tree["attention_mask"] = self._form(put(batch.mask_KLL)[:, None])
+            tree["attention_mask"] = attention_mask(batch, attention, self.module.dtype, device)
         out = self.module.base_model(input_ids=put(batch.token_ids_KL), use_cache=False, **tree)
         hidden = out.last_hidden_state
         hidden_RH = hidden.reshape(-1, hidden.shape[-1]).index_select(0, put(batch.node_R))
@@ -87,10 +88,3 @@ class Learner(nn.Module):
             hidden_RH, layer.weight, targets_R, objective=objective, stats=STATISTICS,
             stats_rows_T=torch.zeros_like(targets_R, dtype=torch.bool), **known, **head,
         )  # fmt: skip
-
-    def _form(self, mask: Tensor) -> Tensor:
-        """Boolean for SDPA; additive for the eager path."""
-        if self.module.config._attn_implementation == "sdpa":
-            return mask
-        dtype = self.module.dtype
-        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)

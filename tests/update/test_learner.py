@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from harness.policies.model import build_module, load_tokenizer, read_folder
-from harness.policies.resident import head_of
-from harness.prefix_tree import batches, forest
+from harness.policies.resident import Resident, head_of
+from harness.prefix_tree import attention_mask, batches, forest
+from harness.round import Seed
 from harness.update.learner import Learner
 from harness.update.objectives.ppo import PPO
 
+SEED = Seed("5" * 32)
 FAMILIES = [{}, {"temperature": 0.7, "top_p": 0.8}, {"top_k": 5, "min_p": 0.02}]
 
 
@@ -168,3 +170,38 @@ def test_smollm2_shares_a_prompt_without_changing_a_gradient(smollm2_folder, les
     G = lesson(Z, np.array([1.0, -1.0, 0.5]))
     shared, apart = gradient(model, G), gradient(model, G, share=False)
     close(shared, apart, rtol=2e-4)
+
+
+def hidden_by(model, G, attention):
+    """Hidden states of the rows, without a gradient."""
+    module = build_module(model, attention="eager")
+    module.set_attn_implementation(attention)
+    offsets, attempts = G.arrays["episode_offsets"], G.meta["attempts"]
+    trees = forest(G.arrays["token_ids"], G.arrays["is_action"], offsets, attempts, share=True)
+    (batch,) = batches(trees, 4096)
+    with torch.no_grad():
+        out = module.base_model(
+            input_ids=torch.from_numpy(batch.token_ids_KL), use_cache=False,
+            position_ids=torch.from_numpy(batch.position_KL),
+            attention_mask=attention_mask(batch, attention, module.dtype, "cpu"),
+        ).last_hidden_state  # fmt: skip
+    return out.reshape(-1, out.shape[-1])[torch.from_numpy(batch.node_R)]
+
+
+def test_flex_attention_sees_what_the_dense_mask_does(play):
+    # torch has no backward of it on the CPU
+    made = play()
+    dense = hidden_by(made.model, made.G, "sdpa")
+    flex = hidden_by(made.model, made.G, "flex_attention")
+    assert float((dense - flex).abs().max()) < 1e-5 * float(dense.abs().max())
+
+
+@pytest.mark.gpu
+def test_gradients_of_flex_attention_are_those_of_the_dense_mask(play, update):
+    made = play()
+    dense = update(made.resident)(made.state, made.G, SEED).state
+    own = {n: t.cpu().clone() for n, t in dense.optimizer.tensors.items()}
+    flex = update(Resident(), attention="flex_attention")(made.state, made.G, SEED).state
+    for name, tensor in flex.optimizer.tensors.items():
+        scale = float(own[name].abs().max())
+        assert float((tensor.cpu() - own[name]).abs().max()) <= 1e-4 * scale, name
