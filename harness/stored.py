@@ -92,7 +92,8 @@ def _at(path: Path, places: Mapping[str, Any], start: int, name: str) -> Any:
     if tensor.numel():
         with path.open("rb", buffering=0) as file:
             file.seek(start + place["data_offsets"][0])
-            file.readinto(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+            flat: Any = tensor.view(-1).view(torch.uint8).numpy()
+            file.readinto(memoryview(flat))
     return tensor
 
 

@@ -74,4 +74,5 @@ class Undo:
 
 def _bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor on the host."""
-    return memoryview(tensor.detach().view(-1).view(torch.uint8).numpy())
+    flat: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
+    return memoryview(flat)

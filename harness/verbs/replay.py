@@ -177,8 +177,7 @@ def _all(
         # ranks are started for one record at a time: another may want another number of them
         codes = [_one(ledger, lineage, e, root, experiment, stage, as_json) for e in entries]
         if not as_json:
-            good = codes.count(0)
-            print(f"{lineage.name}: {good} of {len(codes)} rounds came out the same")
+            print(f"{lineage.name}: {codes.count(0)} of {len(codes)} rounds came out the same")
         return not any(codes)
     found: list[Replayed] = []
     pairs: Iterator[tuple[Recorded, Replayed]] = replay_chain(
