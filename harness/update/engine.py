@@ -266,11 +266,7 @@ class Engine:
         if key == self.current:
             return
         assert key == self.saved, "a state that is neither held nor copied"
-        with torch.no_grad():
-            for live, copy in zip(self.buffers, self.backup, strict=True):
-                held = live.clone()
-                live.copy_(copy)
-                copy.copy_(held)
+        self.undo.exchange(self.buffers)
         self._refresh()
         self.current, self.saved = self.saved, self.current
         step, self.saved_step = self.saved_step, self.step_count

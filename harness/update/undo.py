@@ -47,6 +47,24 @@ class Undo:
             for buffer in buffers:
                 buffer.copy_(self._read(buffer, buffer.numel()))
 
+    def exchange(self, buffers: Sequence[Tensor]) -> None:
+        """The buffers and the copy change places, one after the other."""
+        with torch.no_grad():
+            at = 0
+            for i, buffer in enumerate(buffers):
+                live = buffer.detach().cpu().clone() if self.file else buffer.clone()
+                if self.file is None:
+                    buffer.copy_(self.copies[i])
+                    self.copies[i].copy_(live)
+                    continue
+                self.file.seek(at)
+                buffer.copy_(self._read(buffer, buffer.numel()))
+                self.file.seek(at)
+                self.file.write(_bytes(live))
+                at += live.numel() * live.element_size()
+            if self.file is not None:
+                self.file.flush()
+
     def part(self, buffers: Sequence[Tensor], view: Tensor) -> Tensor:
         """The copy of a contiguous part of a buffer. KeyError where it lies in none."""
         if not view.numel():

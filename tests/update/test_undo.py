@@ -47,3 +47,16 @@ def test_the_file_has_no_name(tmp_path, buffers):
     undo = Undo(str(tmp_path))
     undo.save(buffers)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_buffers_and_copy_change_places(undo, buffers):
+    first = [b.clone() for b in buffers]
+    undo.save(buffers)
+    for b in buffers:
+        b.mul_(-1.7)
+    second = [b.clone() for b in buffers]
+    for held in (first, second, first):
+        undo.exchange(buffers)
+        assert all(torch.equal(a, b) for a, b in zip(held, buffers, strict=True))
+    undo.restore(buffers)
+    assert all(torch.equal(a, b) for a, b in zip(second, buffers, strict=True))
