@@ -96,9 +96,10 @@ def fill(uri, store):
         print("full", done, flush=True)
 
 
-def endless(uri, store):
+def endless(uri, store, ready):
     """Append to the head, for ever."""
     lineage = Ledger.open(uri).find("killed")
+    os.write(ready, b".")
     while True:
         attempt = lineage.attempt(lineage.head())
         attempt.checkpoint("R", {"tokens": 7})
@@ -106,9 +107,11 @@ def endless(uri, store):
 
 
 def victims(uri, store):
-    """A writer for each line of seconds; it is killed after them, without a word."""
+    """A writer for each line of seconds; after so long at work it is killed, without a word."""
+    told, ready = os.pipe()
     for line in sys.stdin:
-        child = fork(endless, uri, store)
+        child = fork(endless, uri, store, ready)
+        assert os.read(told, 1) == b"."
         time.sleep(float(line))
         os.kill(child, 9)
         assert code(child) == -9
