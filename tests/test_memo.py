@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
-import multiprocessing
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -395,22 +398,30 @@ def test_an_entry_is_read_as_it_was_written(tmp_path):
     assert folder.read("R", digest_of(KEY)) is None
 
 
-def crowd(root, own):
-    folder = Folder(root)
-    seen = []
-    for i in range(200):
-        key = {"map": "R", "seed": str(i % 7)}
-        folder.write(Kept(key, {"id": "x" * 2000 * (own + 1)}, float(own), f"{own}@{i}"))
-        entry = folder.read("R", digest_of(key))
-        assert entry is not None
-        assert len(entry.result["id"]) == 2000 * (int(entry.seconds) + 1)
-        seen.append(folder.count("R"))
-    return seen
+CROWD = """
+import json, sys
+from pathlib import Path
+from harness.memo import Folder, Kept, digest_of
+
+folder, own, seen = Folder(Path(sys.argv[1])), int(sys.argv[2]), []
+for i in range(200):
+    key = {"map": "R", "seed": str(i % 7)}
+    folder.write(Kept(key, {"id": "x" * 2000 * (own + 1)}, float(own), f"{own}@{i}"))
+    entry = folder.read("R", digest_of(key))
+    assert len(entry.result["id"]) == 2000 * (int(entry.seconds) + 1)
+    seen.append(folder.count("R"))
+print(json.dumps(seen))
+"""
 
 
 def test_many_processes_share_a_folder(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        counts = pool.starmap(crowd, [(tmp_path, own) for own in range(4)])
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    crowd = [
+        subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path), str(own)], text=True,
+                         stdout=subprocess.PIPE, env=environment)
+        for own in range(4)
+    ]  # fmt: skip
+    counts = [json.loads(process.communicate(timeout=120)[0]) for process in crowd]
     # every find is counted once, so that every k-th is checked
     assert sorted(n for seen in counts for n in seen) == list(range(1, 801))
     assert not list(tmp_path.glob("R/*/.*"))
