@@ -77,8 +77,9 @@ def fail_attempts(experiment: Experiment) -> None:
 def rounds(experiment: Experiment, world: World) -> int:
     """What the rank that leads does."""
     began = time.monotonic()
-    ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
+    # first, so that a model that is not there leaves no ledger behind
     model = experiment.model.initial()
+    ledger = Ledger.open(experiment.ledger["uri"], experiment.ledger["experiment"])
     said = advice(model)
     session = Session.open(experiment, ledger, model, world)
     # the store has it

@@ -16,7 +16,10 @@ HF = (Q, "model=hf")
 # what was typed, and what the sentence says
 REFUSED = [
     # rounds, sweeps, verbs
-    ("+round=nosuch", "there is no round 'nosuch'; there are quickstart, smollm2_arithmetic"),
+    (
+        "+round=nosuch",
+        "there is no round 'nosuch'; there are gated, quickstart, smollm2_arithmetic",
+    ),
     ("+round=quikstart", "there is no round 'quikstart'; did you mean quickstart?"),
     ("round=quickstart", "round=quickstart cannot be; write +round=quickstart"),
     ("rounds=quickstart", "rounds=quickstart cannot be; write +round=quickstart"),
