@@ -213,12 +213,17 @@ def credit_objective_kernel(
             sum_ratio += tl.where(action, ratio, 0.0)
             sum_actions += action.to(tl.float32)
     if KIND != "none":
+        # steps of the address, which has 64 bits: a multiple of the stride may not fit 32
         sums += episode
         tl.store(sums, tl.sum(sum_loss, 0))
-        tl.store(sums + sums_stride, tl.sum(sum_kl, 0))
-        tl.store(sums + 2 * sums_stride, tl.sum(sum_clipped, 0))
-        tl.store(sums + 3 * sums_stride, tl.sum(sum_ratio, 0))
-        tl.store(sums + 4 * sums_stride, tl.sum(sum_actions, 0))
+        sums += sums_stride
+        tl.store(sums, tl.sum(sum_kl, 0))
+        sums += sums_stride
+        tl.store(sums, tl.sum(sum_clipped, 0))
+        sums += sums_stride
+        tl.store(sums, tl.sum(sum_ratio, 0))
+        sums += sums_stride
+        tl.store(sums, tl.sum(sum_actions, 0))
 
 
 def credit_objective(

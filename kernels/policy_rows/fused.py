@@ -313,12 +313,18 @@ def policy_rows_kernel(
             ref_logprobs is not None,
             CLAMP,
         )
+    # steps of the address, which has 64 bits: a multiple of the stride may not fit 32
     tl.store(report, loss)
-    tl.store(report + report_stride, logp)
-    tl.store(report + 2 * report_stride, entropy)
-    tl.store(report + 3 * report_stride, ratio)
-    tl.store(report + 4 * report_stride, clipped)
-    tl.store(report + 5 * report_stride, kl)
+    report += report_stride
+    tl.store(report, logp)
+    report += report_stride
+    tl.store(report, entropy)
+    report += report_stride
+    tl.store(report, ratio)
+    report += report_stride
+    tl.store(report, clipped)
+    report += report_stride
+    tl.store(report, kl)
 
     if GRADIENT:
         if (slope == 0) & (bend == 0):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -13,15 +14,27 @@ from harness.kernels.credit_objective import fused as credit
 from harness.kernels.policy_rows import fused as rows
 
 
-@pytest.fixture(autouse=True)
-def _hidden_checks() -> Iterator[None]:
-    """32-bit overflow raises, and IEEE special values are not worth a warning of numpy's."""
+@pytest.fixture
+def overflow_raises() -> Iterator[None]:
+    """An integer of 32 bits that overflows raises."""
     builder = interpreter.interpreter_builder
     before = builder.options
     builder.options = dataclasses.replace(before, debug=True, sanitize_overflow=True)
+    yield
+    builder.options = before
+
+
+@pytest.fixture(autouse=True)
+def _hidden_checks(overflow_raises: None) -> Iterator[None]:
+    """Overflow raises, and IEEE special values are not worth a warning of numpy's."""
     with numpy.errstate(all="ignore"):
         yield
-    builder.options = before
+
+
+@pytest.fixture
+def far_T(tmp_path: Path) -> torch.Tensor:
+    """More than 2³¹ elements, of which only those that are written take memory."""
+    return torch.from_file(str(tmp_path / "far"), shared=True, size=(1 << 31) + (1 << 16))
 
 
 @pytest.fixture(autouse=True)

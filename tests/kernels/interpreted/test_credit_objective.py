@@ -139,3 +139,51 @@ def test_a_long_trajectory(within: Any) -> None:
     native = reference.credit_objective(given, credit)
     found = fused.credit_objective(given, credit)
     within(found.advantages_T, exact.advantages_T, native.advantages_T, scale=8.0)
+
+
+class Far:
+    """The kernel, launched where neither tokens nor sums have addresses of 32 bits."""
+
+    def __init__(self, memory_T: Tensor) -> None:
+        self.kernel = fused.credit_objective_kernel
+        self.memory_T = memory_T
+
+    def __getitem__(self, grid: tuple[int]) -> Any:
+        def launch(offsets: Tensor, *values: Any, **named: Any) -> None:
+            tokens, moved, pairs = int(offsets[-1]), list(values), []
+            first = (1 << 31) - tokens // 2
+            for index, value in enumerate(values):
+                if not isinstance(value, Tensor):
+                    continue
+                if value.shape == (tokens,):
+                    moved[index] = self.memory_T.view(value.dtype)[4096 * (1 + index) :]
+                    pairs.append((value, moved[index][first : first + tokens]))
+                elif value.ndim == 2:
+                    stride = (1 << 31) // (len(reference.SUMS) - 1) + 16
+                    moved[index] = self.memory_T.as_strided(value.shape, (stride, 1))
+                    moved[index + 1] = stride
+                    pairs.append((value, moved[index]))
+            for near, far in pairs:
+                far.copy_(near)
+            self.kernel[grid](offsets + first, *moved, **named)
+            for near, far in pairs:
+                near.copy_(far)
+
+        return launch
+
+
+@pytest.mark.parametrize("kind", ["returns", "gae", "vtrace", "outcome"])
+def test_addresses_beyond_32_bits(
+    kind: Any, far_T: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, credit = packed(), Credit(kind, 0.97, 0.9)
+    if kind == "outcome":
+        given = dataclasses.replace(given, outcome=Outcome(torch.arange(6.0), 3))
+    objective = Objective("gspo_token" if kind == "gae" else "ppo", kl_kind="k3", kl_coef=0.1)
+    near = fused.credit_objective(given, credit, objective)
+    monkeypatch.setattr(fused, "credit_objective_kernel", Far(far_T))
+    far = fused.credit_objective(given, credit, objective)
+    for actual, right in zip(far, near, strict=True):
+        assert torch.equal(actual, right)
+    # what was found was written there
+    assert bool((far_T[(1 << 31) + 16 :] != 0).any())

@@ -122,3 +122,21 @@ def test_low_precision_and_strided_logits() -> None:
         found = fused.sample(logits, key, position, **settings)
         assert torch.equal(found[0], expected[0])
         assert torch.equal(found[2], expected[2])
+
+
+@pytest.mark.usefixtures("overflow_raises")
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("truncation", [TRUNCATIONS[0], TRUNCATIONS[-1]])
+def test_addresses_beyond_32_bits(
+    truncation: dict[str, Any], temperature: float, far_T: Tensor
+) -> None:
+    z, (key, position) = awkward(61)[:3].bfloat16(), arguments()
+    far = far_T.view(torch.bfloat16).as_strided(z.shape, ((1 << 30) + 16, 1))
+    far.copy_(z)
+    settings = {"temperature": temperature, "entropy": True} | truncation
+    expected = fused.sample(z, key[:3], position[:3], **settings)
+    found = fused.sample(far, key[:3], position[:3], **settings)
+    for actual, right in zip(found, expected, strict=True):
+        assert actual is not None
+        assert right is not None
+        assert torch.equal(actual, right)

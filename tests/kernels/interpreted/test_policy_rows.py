@@ -285,16 +285,16 @@ def test_bfloat16_logits_err_by_the_rounding_of_their_gradient() -> None:
     torch.testing.assert_close(report[1].double(), exact[1], rtol=1e-5, atol=1e-5)
 
 
-def test_addresses_beyond_32_bits() -> None:
-    stride = (1 << 30) + 16
-    memory = torch.empty(2 * stride + 64, dtype=torch.bfloat16)
-    z = memory.as_strided((3, 61), (stride, 1))
+def test_addresses_beyond_32_bits(far_T: Tensor) -> None:
+    z = far_T.view(torch.bfloat16).as_strided((3, 61), ((1 << 30) + 16, 1))
     z.copy_(torch.randn(3, 61))
-    expected = z.clone()
+    near = z.clone()
+    report = torch.full((len(REPORT), 3), float("nan"))
+    far_report = far_T.as_strided(report.shape, ((1 << 31) // (len(REPORT) - 1) + 16, 1), 4096)
     rows = Rows(torch.tensor([60, 0, 7]), weights_T=torch.ones(3), advantages_T=torch.ones(3))
-    for logits in (z, expected):
-        report = torch.full((len(REPORT), 3), float("nan"))
+    for logits, written in ((z, far_report), (near, report)):
         fused.policy_rows_(
-            logits, rows, report, objective=Objective("reinforce"), gradient=True, entropy=False
+            logits, rows, written, objective=Objective("reinforce"), gradient=True, entropy=False
         )
-    assert torch.equal(z, expected)
+    assert torch.equal(z, near)
+    assert torch.equal(far_report, report)
