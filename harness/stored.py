@@ -22,6 +22,8 @@ class Stored:
     id: str
     files: Mapping[str, bytes]
     store: Store
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of the tensors: who counts a model's work need not read them."""
     base: None = None
     """A model that stands on another is kept as it is: only its own tensors would be read."""
 
@@ -29,7 +31,8 @@ class Stored:
     def of(cls, artifact: Any, store: Store) -> Stored:
         """What stands in for an artifact that the store has."""
         files = getattr(artifact, "files", {})
-        return cls(artifact.kind, artifact.meta, artifact.id, files, store)
+        shapes = {name: tuple(tensor.shape) for name, tensor in artifact.tensors.items()}
+        return cls(artifact.kind, artifact.meta, artifact.id, files, store, shapes)
 
     @property
     def tensors(self) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,27 @@ def empty_ledger(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ledger")
     Ledger.open(f"sqlite:///{folder}/mlflow.db", "unused")
     return folder / "mlflow.db"
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """The vault hangs at words of more than one letter, within the block."""
+    from harness.environments.vault import Vault
+
+    step = Vault.step
+
+    def slow(self, state, action):
+        if len(action.text.strip()) > 1:
+            time.sleep(20)
+        return step(self, state, action)
+
+    @contextlib.contextmanager
+    def patched():
+        with monkeypatch.context() as patch:
+            patch.setattr(Vault, "step", slow)
+            yield
+
+    return patched
 
 
 @pytest.fixture

@@ -69,6 +69,19 @@ def run(folder, *words, code=0, **more):
     return SimpleNamespace(out=out, err=err)
 
 
+LONG = (ROUND[0], "ranks=2", "lineage.name=long", "rollout.attempts=256")
+
+
+def rolling_out(folder):
+    """Two ranks of the lineage `long`, in their second rollout, which takes seconds."""
+    process = command(folder, *LONG, "rounds=100000")
+    for line in process.stdout:
+        if line.startswith("   0  reward"):
+            break
+    time.sleep(1)
+    return process
+
+
 def stage(n):
     return f"update.deepspeed.zero_optimization.stage={n}"
 
@@ -191,13 +204,7 @@ def test_ranks_evaluate_a_proposal_together(tmp_path):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_fails_the_round_and_leaves_the_lineage(tmp_path, victim):
-    words = (ROUND[0], "ranks=2", "lineage.name=long", "rollout.attempts=256")
-    process = command(tmp_path, *words, "rounds=100000")
-    for line in process.stdout:
-        if line.startswith("   0  reward"):
-            break
-    # into the next rollout, which takes seconds
-    time.sleep(1)
+    process = rolling_out(tmp_path)
     os.kill(rank_of(process.pid, victim), signal.SIGKILL)
     began = time.monotonic()
     _, err = process.communicate(timeout=PATIENCE)
@@ -212,7 +219,7 @@ def test_a_killed_rank_fails_the_round_and_leaves_the_lineage(tmp_path, victim):
     assert not verify(lineage).problems
     if victim == 1:
         # no state was stored since the first: ranks compute it again, and go on
-        assert "going on after round 0" in run(tmp_path, *words, "rounds=2").out
+        assert "going on after round 0" in run(tmp_path, *LONG, "rounds=2").out
 
 
 def rank_of(launcher, rank):
@@ -274,20 +281,19 @@ def test_deepspeed_and_slurm_start_the_same_round(tmp_path):
         command(tmp_path, *SMALL, "lineage.name=slurm", SLURM_PROCID=n, SLURM_LOCALID=n, **step)
         for n in "01"
     ]
-    for task in tasks:
-        _, err = task.communicate(timeout=PATIENCE)
-        assert task.returncode == 0, err[-2000:]
+    try:
+        for task in tasks:
+            _, err = task.communicate(timeout=PATIENCE)
+            assert task.returncode == 0, err[-2000:]
+    finally:
+        # a task that waits for one that failed would outlive this test
+        for task in tasks:
+            task.kill()
     assert head(tmp_path, "own") == head(tmp_path, "deepspeed") == head(tmp_path, "slurm")
 
 
 def test_ranks_that_are_told_to_end_are_killed_and_have_not_failed(tmp_path):
-    words = (ROUND[0], "ranks=2", "lineage.name=long", "rollout.attempts=256")
-    process = command(tmp_path, *words, "rounds=100000")
-    for line in process.stdout:
-        if line.startswith("   0  reward"):
-            break
-    # into the next rollout, which takes seconds
-    time.sleep(1)
+    process = rolling_out(tmp_path)
     process.terminate()
     began = time.monotonic()
     process.communicate(timeout=PATIENCE)

@@ -27,7 +27,10 @@ def lineage(ledger: Ledger, name: str | None) -> Lineage:
 
 
 def record(ledger: Ledger, text: str) -> tuple[Lineage, Entry]:
-    """A record by its address. Raises ValueError where there is none, or more than one."""
+    """A record by its address, the head of the newest lineage without one.
+
+    Raises ValueError where there is none, or more than one.
+    """
     if "@" in text:
         name, *rest = text.split("@")
         numbers = [int(rest.pop())] if _number(rest[-1]) else []

@@ -252,12 +252,16 @@ class Session:
         self.value_head = getattr(module, "value_head", None)
         self.values_B: Tensor | None = None
         self.logits_BV: Tensor
-        self.layers = module.config.get_text_config().num_hidden_layers
+        self._begin(prompts)
+        self.select(rows)
+
+    def _begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Run each prompt once."""
+        self.layers = self.module.config.get_text_config().num_hidden_layers
         self.cache = self._cache()
         self.mask_BS = torch.zeros(len(prompts), 0, dtype=torch.bool, device=self.device)
         self.length_B = torch.zeros(len(prompts), dtype=torch.long, device=self.device)
-        last = self._prefill(prompts)
-        self.select(rows, last)
+        self.logits_BV = self._prefill(prompts)
 
     def _cache(self) -> Any:
         return Cache(layers=[SlotLayer() for _ in range(self.layers)])
@@ -287,14 +291,13 @@ class Session:
             self.values_B = torch.cat([p.values_B for p in parts if p.values_B is not None])
         return torch.cat([part.logits_BV for part in parts])
 
-    def select(self, rows: Sequence[int], logits_BV: Tensor | None = None) -> None:
+    def select(self, rows: Sequence[int]) -> None:
         """Keep these rows, in this order; a row may be taken more than once."""
         index = torch.as_tensor(rows, device=self.device)
         for layer in self.cache.layers:
             layer.select(index)
         self.mask_BS, self.length_B = self.mask_BS[index], self.length_B[index]
-        logits = self.logits_BV if logits_BV is None else logits_BV
-        self.logits_BV = logits.index_select(0, index)
+        self.logits_BV = self.logits_BV.index_select(0, index)
         if self.values_B is not None:
             self.values_B = self.values_B[index]
 

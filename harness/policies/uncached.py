@@ -5,35 +5,25 @@ causal model does not see it. Axes: B rows, Q tokens of the longest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from harness.policies.inference import Inference
-from harness.policies.resident import Session, head_of
+from harness.policies.resident import Session
 
 
 class Uncached(Session):
     """Rows that decode together, of which only the tokens are kept."""
 
-    def __init__(
-        self, module: Any, inference: Inference, prompts: Sequence[Sequence[int]],
-        rows: Sequence[int], whole: Callable[[], AbstractContextManager[Any]],
-    ) -> None:  # fmt: skip
-        self.module, self.inference, self.whole = module, inference, whole
-        self.device = next(module.parameters()).device
-        self.head, self.value_head = head_of(module), getattr(module, "value_head", None)
+    def _begin(self, prompts: Sequence[Sequence[int]]) -> None:
         self.tokens = [list(prompt) for prompt in prompts]
-        size = inference.prefill_rows
+        size = self.inference.prefill_rows
         parts = [self._last(self.tokens[i : i + size]) for i in range(0, len(prompts), size)]
         self.logits_BV = torch.cat([logits for logits, _ in parts])
         self.values_B = None if self.value_head is None else torch.cat([v for _, v in parts])
-        self.select(rows)
 
-    def select(self, rows: Sequence[int], logits_BV: Tensor | None = None) -> None:
+    def select(self, rows: Sequence[int]) -> None:
         index = torch.as_tensor(rows, device=self.device)
         self.tokens = [list(self.tokens[row]) for row in rows]
         self.logits_BV = self.logits_BV.index_select(0, index)

@@ -30,6 +30,7 @@ import numpy as np
 from harness.forms import Instance, Stop, Trajectories
 from harness.round import Seed
 from harness.watchdog import check_seconds
+from harness.work import seen
 from harness.world import ALONE, World
 
 from .answer import answer, opening
@@ -38,11 +39,6 @@ from .episode import Episode
 
 def nothing(*_: Any) -> None:
     """Where nobody is told."""
-
-
-def attended(start: int, end: int) -> int:
-    """Σ of t for the tokens at places start+1 … end."""
-    return (end * (end + 1) - start * (start + 1)) // 2
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ class Sampled:
             for g in range(self.attempts)
         ]
         for _, prompt in {(e.problem, tuple(e.prompt)) for e in episodes}:
-            self.progress("tokens/prompt", len(prompt), attended(0, len(prompt)))
+            self.progress("tokens/prompt", len(prompt), seen(0, len(prompt)))
         live = [e for e in episodes if e.stop is None]
         size = policy.inference.decode_rows or max(len(live), 1)
         for start in range(0, len(live), size):
@@ -201,7 +197,7 @@ class Sampled:
                 e.stop = Stop.CONTEXT_FULL
             else:
                 before, after = len(e.tokens), len(e.tokens) + len(shown)
-                self.progress("tokens/observed", len(shown), attended(before, after))
+                self.progress("tokens/observed", len(shown), seen(before, after))
                 e.show(shown)
                 e.pending = [*e.pending, *shown]
 

@@ -51,6 +51,11 @@ class Held:
         return self.engine.tensors(self.kind, self.key)
 
     @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of the tensors: known without the ranks that hold them, and after the engine moved on."""
+        return self.engine.whole_shapes[self.kind]
+
+    @property
     def spread(self) -> bool:
         """Whether ranks hold parts of it: to put them together all have to be called."""
         return bool(self.engine.sharded[self.kind])
@@ -154,6 +159,10 @@ class Engine:
         self.step_count = self.saved_step = 0
         self.undo = Undo(settings.spill)
         self.gathered = False
+        self.whole_shapes = {
+            kind: {name: part.shape for name, part in self._content(kind).items()}
+            for kind in ("model", "optimizer")
+        }
 
     def _start_moments(self) -> None:
         """Moments exist from the beginning: torch makes them at the first step otherwise."""

@@ -44,11 +44,7 @@ def main(
     if what != "why":
         raise ValueError(f"memo has no {what!r}; say `memo why ID`")
     ledger = opened(uri, experiment)
-    if address:
-        lineage, entry = addresses.record(ledger, address)
-    else:
-        lineage = addresses.lineage(ledger, None)
-        entry = lineage.head()
+    lineage, entry = addresses.record(ledger, address)
     if entry.n < 0:
         raise ValueError(f"{lineage.name}@-1 is the genesis record; give a round, 0 or later")
     found = reasons(entry, _folder(entry, store_of(ledger, lineage, store)))

@@ -54,11 +54,7 @@ def main(
     if every:
         good = _all(ledger, address, branch, store, stage, as_json, experiment)
         raise typer.Exit(0 if good else 1)
-    if address:
-        lineage, entry = addresses.record(ledger, address)
-    else:
-        lineage = addresses.lineage(ledger, None)
-        entry = lineage.head()
+    lineage, entry = addresses.record(ledger, address)
     root = store_of(ledger, lineage, store)
     if recorded_code:
         from harness.exactness.source import run_recorded

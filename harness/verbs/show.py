@@ -25,11 +25,7 @@ def main(
     from harness.ledger import address as addresses
 
     ledger = opened(uri, experiment)
-    if address:
-        lineage, entry = addresses.record(ledger, address)
-    else:
-        lineage = addresses.lineage(ledger, None)
-        entry = lineage.head()
+    lineage, entry = addresses.record(ledger, address)
     if as_json:
         print(line(whole(lineage, entry)))
     else:

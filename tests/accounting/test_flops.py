@@ -1,3 +1,4 @@
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -38,3 +39,17 @@ def test_the_configuration_of_llama_and_of_gpt2_are_read():
     assert attention_width({"text_config": llama}) == 3 * 128
     with pytest.raises(ValueError, match=r"names no layers or width"):
         attention_width({"vocab_size": 5})
+
+
+def test_work_is_counted_without_reading_tensors(tmp_path):
+    from harness.policies.tiny import Tiny
+    from harness.store import Store
+    from harness.stored import at_rest
+
+    tiny, store = Tiny().initial(), Store(str(tmp_path))
+    store.put(tiny)
+    stored = at_rest(tiny, store)
+    assert stored.shapes == {name: tuple(t.shape) for name, t in stored.tensors.items()}
+    shutil.rmtree(tmp_path)
+    assert matrix_elements(stored) == matrix_elements(tiny)
+    assert frozen_elements(stored) == 0

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 
@@ -14,18 +13,8 @@ def verdicts(said):
     return {row["stage"]: row["verdict"] for row in found["stages"]}
 
 
-def test_an_environment_that_hangs_ends_its_episode(project, here, monkeypatch):
-    from harness.environments.vault import Vault
-
-    step = Vault.step
-
-    def hanging(self, state, action):
-        if len(action.text.strip()) > 1:
-            time.sleep(20)
-        return step(self, state, action)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Vault, "step", hanging)
+def test_an_environment_that_hangs_ends_its_episode(project, here, hanging):
+    with hanging():
         said = here(project, *SMALL, "rollout.timeout=0.1", "sampler.problems=2")
         assert (said.code, said.err) == (0, "")
     assert re.search(r"rollout/stop/timeout +0\.[1-9]", here(project, "show", "a@0").out)

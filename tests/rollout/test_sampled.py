@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.accounting.standard import lengths
 from harness.environments.arithmetic_tool import ArithmeticTool
 from harness.forms import Call, Event, Instance, Stop, Trajectories
 from harness.kernels.philox_sample import sample
@@ -17,6 +16,7 @@ from harness.policies.serializers.plain import Plain
 from harness.policies.tiny import Tiny
 from harness.rollout.sampled import Sampled
 from harness.round import Seed
+from harness.work import work_of
 
 SEED = Seed("22" * 16)
 MODEL = Tiny(hidden=32, heads=2, intermediate=64, scale=0.3).initial()
@@ -367,11 +367,11 @@ def test_progress_is_told_and_changes_nothing():
         told[name][1] += attended
 
     Z = roll(progress=progress)
-    prompts, observed, rolled, _ = lengths(Z)
+    work = work_of(Z)
     tokens = ("tokens/prompt", "tokens/observed", "tokens/sampled")
-    assert [told[n][0] for n in tokens] == [prompts, observed, Z.is_action_T.sum()]
-    assert sum(told[n][1] for n in tokens) == rolled
-    assert told["environment/steps"][0] == len(Z.arrays["turn_episode"])
+    assert [told[n][0] for n in tokens] == [work.prompt, work.observed, work.sampled]
+    assert sum(told[n][1] for n in tokens) == work.attended
+    assert told["environment/steps"][0] == work.steps
     assert Z.id == roll().id
 
 

@@ -1,6 +1,7 @@
 """Small rounds for the tests of the update: what a tiny model did, and credit for it."""
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,15 @@ def start_of(model: Any) -> State:
     return State(model, initial_optimizer(model))
 
 
+def copied_state(model: Any, state: State) -> State:
+    """The same state in tensors of its own, as a store would give it."""
+    own = lambda artifact: {n: t.clone() for n, t in artifact.tensors.items()}  # noqa: E731
+    copy = State(model.with_tensors(own(state.model)),
+                 state.optimizer.with_tensors(own(state.optimizer)))  # type: ignore[attr-defined]  # fmt: skip
+    assert copy.exact() == state.exact()
+    return copy
+
+
 def played(
     dtype: str = "float32", seed: int = 0, on: Callable[[Any], Any] = lambda tiny: tiny,
     **family: Any,
@@ -60,7 +70,7 @@ def played(
     advantages = np.array([1.0, -0.5, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0, -1.0, 2.0, 0.0, -1.0])
     return SimpleNamespace(
         model=model, state=start_of(model), iota=iota, X=X, Z=Z, G=lesson_of(Z, advantages),
-        resident=resident,
+        resident=resident, copies=partial(copied_state, model),
     )  # fmt: skip
 
 

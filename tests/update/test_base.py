@@ -7,7 +7,7 @@ from harness.policies.lora import Lora
 from harness.policies.model import Model, build_module
 from harness.policies.partial import Partial
 from harness.policies.resident import Resident
-from harness.round import Decision, Seed, State
+from harness.round import Decision, Seed
 from harness.store import Store
 
 SEED = Seed("55" * 16)
@@ -25,15 +25,6 @@ def kind(request):
     return KINDS[request.param]
 
 
-def copies(made, state):
-    """The same state in tensors of its own, as a store would give it."""
-    own = lambda artifact: {n: t.clone() for n, t in artifact.tensors.items()}  # noqa: E731
-    model = made.model.with_tensors(own(state.model))
-    copy = State(model, state.optimizer.with_tensors(own(state.optimizer)))
-    assert copy.exact() == state.exact()
-    return copy
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_before_the_first_step_every_ratio_is_one(play, update, kind, dtype):
     made = play(dtype, on=kind)
@@ -44,7 +35,7 @@ def test_before_the_first_step_every_ratio_is_one(play, update, kind, dtype):
     after = update(made.resident)(made.state, made.G, SEED).state
     policy = made.resident.policy(after.model, made.iota)
     logits = policy.open([[1, 5, 26, 27]], [0]).logits_BV[0]
-    own = build_module(copies(made, after).model, attention="sdpa")
+    own = build_module(made.copies(after).model, attention="sdpa")
     expected = own(torch.tensor([[1, 5, 26, 27]])).logits[0, -1].float()
     assert torch.allclose(logits, expected, atol=1e-5 if dtype == "float32" else 0.2)
     start = build_module(made.model)(torch.tensor([[1, 5, 26, 27]])).logits[0, -1].float()
@@ -63,7 +54,7 @@ def test_every_stage_of_zero_trains_the_same_tensors_alone(play, update, kind, d
     assert first.model.base is made.model.base
     assert first.model.tensors.keys() == made.model.tensors.keys()
     assert {n.partition("/")[2] for n in first.optimizer.tensors} == set(made.model.tensors)
-    own = copies(made, first)
+    own = made.copies(first)
     gaps = [(own.model.tensors[n] - t).abs().max() for n, t in made.model.tensors.items()]
     assert float(min(gaps)) >= 0
     assert float(max(gaps)) > 1e-4

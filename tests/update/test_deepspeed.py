@@ -4,7 +4,7 @@ import torch
 
 from harness.identity import Version
 from harness.policies.resident import Resident
-from harness.round import Decision, Seed, State
+from harness.round import Decision, Seed
 from harness.update.deepspeed import DeepSpeed, Training
 from harness.update.gates.always import Always
 from harness.update.gates.finite import Finite
@@ -16,15 +16,6 @@ from harness.update.schedule import Schedule
 SEED = Seed("33" * 16)
 STILL = 1e-30
 """A learning rate that moves no weight."""
-
-
-def copies(made, state):
-    """The same state in tensors of its own, as a store would give it."""
-    own = lambda artifact: {n: t.clone() for n, t in artifact.tensors.items()}  # noqa: E731
-    model = made.model.with_tensors(own(state.model))
-    copy = State(model, state.optimizer.with_tensors(own(state.optimizer)))
-    assert copy.exact() == state.exact()
-    return copy
 
 
 @pytest.mark.parametrize(
@@ -84,7 +75,7 @@ def test_a_reject_restores_every_bit(play, update, dtype, spill, tmp_path):
     more = {"spill": str(tmp_path) if spill else None}
     accept, reject = update(made.resident, **more), update(made.resident, "reject", **more)
     state = accept(made.state, made.G, SEED).state
-    own, exact = copies(made, state), state.exact()
+    own, exact = made.copies(state), state.exact()
     P = reject(state, made.G, SEED.fold("again"))
     assert P.decision is Decision.REJECT
     assert P.state.exact() != exact
@@ -105,8 +96,10 @@ def test_an_engine_that_is_loaded_again_proposes_the_same(play, update, dtype):
     made = play(dtype)
     U = update(made.resident)
     first = U(made.state, made.G, SEED).state
-    own = copies(made, first)
+    own = made.copies(first)
     second = U(first, made.G, SEED.fold("b")).state.exact()
+    for held_there, copy in ((first.model, own.model), (first.optimizer, own.optimizer)):
+        assert held_there.shapes == {n: tuple(t.shape) for n, t in copy.tensors.items()}
     engine = made.resident.caches[next(iter(made.resident.caches))]
     engine.forget()
     assert U(own, made.G, SEED.fold("b")).state.exact() == second
@@ -137,7 +130,7 @@ def test_every_stage_of_zero_is_a_function_of_the_state(play, update, dtype, sta
     resident = Resident()
     U = update(resident, deepspeed=keys)
     first = U(made.state, made.G, SEED).state
-    own = copies(made, first)
+    own = made.copies(first)
     for name, weight in own.model.tensors.items():
         if dtype == "bfloat16":
             assert torch.equal(own.optimizer.tensors[f"master/{name}"].bfloat16(), weight)
