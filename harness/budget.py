@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness import work
 from harness.config import Experiment
 from harness.ledger.record import Document
 
@@ -79,10 +80,7 @@ def bounds(experiment: Experiment) -> dict[str, float]:
     problems = getattr(experiment.maps.S, "problems", None)
     if problems is not None:
         episodes = problems * experiment.maps.R.attempts  # type: ignore[attr-defined]
-        tokens = min(iota.max_episode_tokens, iota.max_turns * iota.max_turn_tokens)
-        found |= {"tokens/sampled": float(episodes * tokens)}
-        found |= {"environment/steps": float(episodes * iota.max_turns)}
-        found = total(found, *evaluations)
+        found = total(found, work.most(iota, episodes), *evaluations)
     return found
 
 

@@ -6,6 +6,7 @@ A token at place t attends to t tokens. The attempts at a problem share the pref
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,14 @@ def work_of(Z: Trajectories) -> Work:
         packed=packed, steps=len(Z.arrays["turn_episode"]),
         calls=sum(len(turn["event"]["calls"]) for e in Z.episodes for turn in e["turns"]),
     )  # fmt: skip
+
+
+def most(inference: Any, episodes: int) -> dict[str, int]:
+    """The most that so many episodes cost, of the dimensions that inference settings bound."""
+    tokens = min(inference.max_episode_tokens, inference.max_turns * inference.max_turn_tokens)
+    return {
+        "tokens/sampled": episodes * tokens, "environment/steps": episodes * inference.max_turns,
+    }  # fmt: skip
 
 
 def seen(start: int, end: int) -> int:

@@ -17,7 +17,7 @@ from harness.retention.drops import Part, part, stranded
 from harness.retention.holdings import everywhere, orphans
 from harness.retention.policy import Certified, Policy, surplus
 from harness.states import certified, note
-from harness.store import NAME, Store
+from harness.store import Store
 
 StoreOf = Callable[[Lineage], Store]
 """The store of a lineage."""
@@ -74,11 +74,14 @@ class Plan:
 
 
 def _touched(store: Store, value: Doomed) -> float:
-    if (root := store.beside(value.kind)) is None:
+    """When a value was last put; 0 where the store does not tell, or it is gone."""
+    if store.beside("") is None:
         return 0.0
-    digits = value.identifier.removeprefix("sha256:")
-    path = root / digits[:2] / digits / NAME
-    return path.stat().st_mtime if path.exists() else 0.0
+    try:
+        with store.path(value.kind, value.identifier) as path:
+            return path.stat().st_mtime
+    except (KeyError, FileNotFoundError):
+        return 0.0
 
 
 def unnamed(ledger: Ledger, store: Store, grace: float) -> Plan:

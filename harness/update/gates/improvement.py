@@ -36,7 +36,7 @@ from harness.forms import Instance, Scores, Trajectories
 from harness.round import Seed
 from harness.update.gates import betting
 from harness.update.gates.verdict import verdict
-from harness.work import Work, work_of
+from harness.work import Work, most, work_of
 
 
 class Rollout(Protocol):
@@ -135,11 +135,7 @@ class Improvement:
 
     def most(self) -> dict[str, int]:
         """The most that an evaluation costs, of the dimensions that its settings bound."""
-        iota, episodes = self.inference, 2 * self.tasks * self.rollout.attempts
-        tokens = min(iota.max_episode_tokens, iota.max_turns * iota.max_turn_tokens)
-        return {
-            "tokens/sampled": episodes * tokens, "environment/steps": episodes * iota.max_turns,
-        }  # fmt: skip
+        return most(self.inference, 2 * self.tasks * self.rollout.attempts)
 
     def evaluate(
         self, report: Mapping[str, Any], trial: Trial, name: str, wanted: bool
