@@ -11,6 +11,7 @@ that failed said.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import datetime
 import functools
@@ -209,6 +210,8 @@ def join(size: int) -> World:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     join_world()
+    # its threads end before the process does, which would abort otherwise
+    atexit.register(torch.distributed.destroy_process_group)
     # of DeepSpeed's calls, not of ours
     warnings.filterwarnings("ignore", ".*all_gather_into_tensor.*", FutureWarning)
     # the others wait for rank 0 as long as it has something to do alone

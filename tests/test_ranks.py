@@ -49,7 +49,9 @@ class Faulty(PPO):
 
 def command(folder, *words, before=(), package=("-m", "harness"), **more):
     """A process of `python -m harness`, one thread a rank."""
-    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    # what rounds within this process have left: the child is no rank of theirs
+    left = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    env = {k: v for k, v in os.environ.items() if k not in left}
     path = os.pathsep.join([str(ROOT), str(folder)])
     env |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **more}
     return subprocess.Popen(
@@ -289,6 +291,7 @@ def test_deepspeed_and_slurm_start_the_same_round(tmp_path):
         # a task that waits for one that failed would outlive this test
         for task in tasks:
             task.kill()
+            task.communicate()
     assert head(tmp_path, "own") == head(tmp_path, "deepspeed") == head(tmp_path, "slurm")
 
 

@@ -18,13 +18,13 @@ from harness.ledger.entry import Entry
 @contextlib.contextmanager
 def unsynced():
     """Values stored without waiting for the disk."""
-    from harness import store
+    from harness import durable
 
-    kept, store.sync = store.sync, lambda path: None
+    kept, durable.sync = durable.sync, lambda path: None
     try:
         yield
     finally:
-        store.sync = kept
+        durable.sync = kept
 
 
 def grow(ledger, lineage, count, store=None, batch=500):

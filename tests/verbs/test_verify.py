@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 
 from harness.store import Store
@@ -42,6 +43,8 @@ def test_a_folder_that_was_moved_verifies_replays_and_repair_tells_mlflow(
     shutil.copytree(recorded_folder, first)
     said = here(first, "verify")
     assert (said.code, "note: a: its folder was moved" in said.out) == (0, True)
+    # other tests may have added a branch
+    (found,) = re.findall(r"^a: \d+ records, all right", said.out, re.MULTILINE)
     assert "MLflow's pages look in file://" in here(first, "repair").out
     first.rename(folder)
     (tmp_path / "elsewhere").mkdir()
@@ -50,7 +53,7 @@ def test_a_folder_that_was_moved_verifies_replays_and_repair_tells_mlflow(
         said = here(at, "verify", *words)
         assert said.code == 0
         assert f"MLflow's pages look in {first.as_uri()}" in said.out
-        assert "a: 5 records, all right" in said.out
+        assert found in said.out
         assert here(at, "replay", "a", "--all", "--stage", "F", *words).code == 0
     assert here(folder, "repair").out.startswith("a: its folder was moved: MLflow's pages look in ")
     lineage = Ledger.open(uri, make=False).find("a")

@@ -3,6 +3,7 @@
 import dataclasses
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,6 +85,19 @@ def test_every_configuration_spells_the_defaults_of_its_class(group):
         settings = yaml.safe_load(file.read_text())
         module, _, name = settings.pop("_target_").rpartition(".")
         assert module == f"harness.update.{group}s.{file.stem}"
-        made = getattr(import_module(module), name)(**settings)
+        # what other groups give has no default
+        given = {key: settings.pop(key) for key in list(settings) if injected(settings[key])}
+        stand_ins = dict.fromkeys(given, SimpleNamespace(held_out=None))
+        made = getattr(import_module(module), name)(**settings, **stand_ins)
         fields = {f.name: f.default for f in dataclasses.fields(made)}
-        assert {key: fields[key] for key in settings} == settings
+        assert {key: fields[key] for key in given} == dict.fromkeys(given, dataclasses.MISSING)
+        assert {key: fields[key] for key in settings} == {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in settings.items()
+        }
+
+
+def injected(setting):
+    """Whether a setting is another object."""
+    node = isinstance(setting, dict) and "_target_" in setting
+    return node or (isinstance(setting, str) and setting.startswith("${"))
