@@ -100,4 +100,7 @@ def negative(error: BaseException) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if (ranks := sys.modules.get("harness.ranks")) is not None:
+        ranks.leave(code)
+    sys.exit(code)

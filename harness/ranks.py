@@ -210,8 +210,6 @@ def join(size: int) -> World:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     join_world()
-    # its threads end before the process does, which would abort otherwise
-    atexit.register(torch.distributed.destroy_process_group)
     # of DeepSpeed's calls, not of ours
     warnings.filterwarnings("ignore", ".*all_gather_into_tensor.*", FutureWarning)
     # the others wait for rank 0 as long as it has something to do alone
@@ -229,6 +227,20 @@ def join(size: int) -> World:
 
 PEERS: list[int] = []
 """The processes of the ranks on this host."""
+
+
+def leave(code: int) -> None:
+    """End a process that is one of several ranks; another goes on.
+
+    What libraries left to the end is done, but nothing is taken down: threads of torch's groups may
+    outlast what owns them, and then an ordinary end aborts.
+    """
+    if not PEERS:
+        return
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def gone(process: int) -> bool:

@@ -6,7 +6,9 @@ token is a function of the logits, the episode's key and its position, so that t
 same platform gives the same tokens.
 
 Keys and values lie in slots that all rows share: a forward writes its tokens into the next slots of
-every row, and a mask says which slots of a row hold something. Axes: B rows, Q new tokens, S slots.
+the rows that go on, and a mask says which slots of a row hold something. Rows that wait, having
+ended their turn, lie behind those that go on and are not computed. Axes: B rows, A of them that go
+on, Q new tokens, S slots.
 """
 
 from __future__ import annotations
@@ -63,9 +65,11 @@ class SlotLayer(DynamicLayer):
         if self.length > self.keys.shape[-2]:
             self.keys = _grown(self.keys, start, self.length)
             self.values = _grown(self.values, start, self.length)
-        self.keys[..., start : self.length, :] = key_states
-        self.values[..., start : self.length, :] = value_states
-        return self.keys[..., : self.length, :], self.values[..., : self.length, :]
+        # the first rows go on, the others wait
+        going = slice(key_states.shape[0])
+        self.keys[going, ..., start : self.length, :] = key_states
+        self.values[going, ..., start : self.length, :] = value_states
+        return self.keys[going, ..., : self.length, :], self.values[going, ..., : self.length, :]
 
     def get_seq_length(self) -> int:
         return self.length
@@ -78,7 +82,8 @@ class SlotLayer(DynamicLayer):
 def _grown(buffer: Tensor, used: int, needed: int) -> Tensor:
     shape = list(buffer.shape)
     shape[-2] = max(2 * buffer.shape[-2], needed + 16)
-    grown = buffer.new_empty(shape)
+    # slots that a row did not write are masked, by a weight of 0: they have to be finite
+    grown = buffer.new_zeros(shape)
     grown[..., :used, :] = buffer[..., :used, :]
     return grown
 
@@ -250,9 +255,15 @@ class Session:
         self.device = next(module.parameters()).device
         self.head = head_of(module)
         self.value_head = getattr(module, "value_head", None)
-        self.values_B: Tensor | None = None
-        self.logits_BV: Tensor
+        self.values_A: Tensor | None = None
+        self.logits_AV: Tensor
+        self.order: list[int] = list(range(len(prompts)))
+        """The row that lies at each place."""
         self._begin(prompts)
+        index = torch.as_tensor(rows, device=self.device)
+        self.logits_AV = self.logits_AV.index_select(0, index)
+        if self.values_A is not None:
+            self.values_A = self.values_A[index]
         self.select(rows)
 
     def _begin(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -261,7 +272,7 @@ class Session:
         self.cache = self._cache()
         self.mask_BS = torch.zeros(len(prompts), 0, dtype=torch.bool, device=self.device)
         self.length_B = torch.zeros(len(prompts), dtype=torch.long, device=self.device)
-        self.logits_BV = self._prefill(prompts)
+        self.logits_AV = self._prefill(prompts)
 
     def _cache(self) -> Any:
         return Cache(layers=[SlotLayer() for _ in range(self.layers)])
@@ -288,56 +299,70 @@ class Session:
         )
         self.length_B = torch.cat([part.length_B for part in parts])
         if self.value_head is not None:
-            self.values_B = torch.cat([p.values_B for p in parts if p.values_B is not None])
-        return torch.cat([part.logits_BV for part in parts])
+            self.values_A = torch.cat([p.values_A for p in parts if p.values_A is not None])
+        return torch.cat([part.logits_AV for part in parts])
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep these rows, in this order; a row may be taken more than once."""
-        index = torch.as_tensor(rows, device=self.device)
+        self._put(rows)
+        self.order = list(range(len(rows)))
+
+    def _put(self, order: Sequence[int]) -> None:
+        places = [self.order.index(row) for row in order]
+        if places != list(range(len(self.order))):
+            self._take(places)
+
+    def _going(self, tokens: Sequence[Sequence[int]]) -> list[int]:
+        """The rows that get tokens, once they lie before the others."""
+        going = [row for row, new in enumerate(tokens) if new]
+        order = going + [row for row, new in enumerate(tokens) if not new]
+        self._put(order)
+        self.order = order
+        return going
+
+    def _take(self, places: Sequence[int]) -> None:
+        index = torch.as_tensor(places, device=self.device)
         for layer in self.cache.layers:
             layer.select(index)
         self.mask_BS, self.length_B = self.mask_BS[index], self.length_B[index]
-        self.logits_BV = self.logits_BV.index_select(0, index)
-        if self.values_B is not None:
-            self.values_B = self.values_B[index]
 
     @torch.no_grad()
     def feed(self, tokens: Sequence[Sequence[int]]) -> Tensor:
-        """Append tokens to each row (none leaves a row as it was); the next token's logits [B, V].
-
-        Rows without new tokens get whatever their padding computes: their logits mean nothing.
-        """
-        counts = [len(row) for row in tokens]
+        """Append tokens to each row, and give the next token's logits [A, V] of those that got any:
+        the others wait and are not computed."""
+        going = self._going(tokens)
+        active = slice(len(going))
+        counts = [len(tokens[row]) for row in going]
         width = max(counts)
-        padded = [[*row, *([0] * (width - len(row)))] for row in tokens]
-        ids_BQ = torch.tensor(padded, device=self.device)
-        count_B = torch.tensor(counts, device=self.device)
+        padded = [[*tokens[row], *([0] * (width - len(tokens[row])))] for row in going]
+        ids_AQ = torch.tensor(padded, device=self.device)
+        count_A = torch.tensor(counts, device=self.device)
         offsets_Q = torch.arange(width, device=self.device)
-        new_BQ = offsets_Q < count_B[:, None]
         # padding takes the position of the row's last token: a table of positions has an end
-        last_B = (count_B - 1).clamp(min=0)
-        positions_BQ = self.length_B[:, None] + torch.minimum(offsets_Q, last_B[:, None])
+        last_A = count_A - 1
+        positions_AQ = self.length_B[active, None] + torch.minimum(offsets_Q, last_A[:, None])
         slots = self.mask_BS.shape[1]
-        self.mask_BS = torch.cat([self.mask_BS, new_BQ], 1)
-        mask_BQS = self.mask_BS[:, None, :].expand(-1, width, -1).clone()
-        mask_BQS[:, :, slots:] &= offsets_Q[:, None] >= offsets_Q
+        self.mask_BS = torch.nn.functional.pad(self.mask_BS, (0, width))
+        self.mask_BS[active, slots:] = offsets_Q < count_A[:, None]
+        mask_AQS = self.mask_BS[active, None, :].expand(-1, width, -1).clone()
+        mask_AQS[:, :, slots:] &= offsets_Q[:, None] >= offsets_Q
         # a padded query attends to itself, so that no row of the softmax is empty
-        mask_BQS[:, offsets_Q, slots + offsets_Q] = True
+        mask_AQS[:, offsets_Q, slots + offsets_Q] = True
         with self.whole():
             out = self.module.base_model(
-                input_ids=ids_BQ, attention_mask=attention_mask(self.module, mask_BQS[:, None]),
-                position_ids=positions_BQ, cache=self.cache, use_cache=True,
+                input_ids=ids_AQ, attention_mask=attention_mask(self.module, mask_AQS[:, None]),
+                position_ids=positions_AQ, cache=self.cache, use_cache=True,
             )  # fmt: skip
-            hidden_BH = out.last_hidden_state[torch.arange(len(tokens)), last_B]
-            self.logits_BV = self._logits(hidden_BH)
+            hidden_AH = out.last_hidden_state[torch.arange(len(going)), last_A]
+            self.logits_AV = self._logits(hidden_AH)
             if self.value_head is not None:
-                self.values_B = self.value_head(hidden_BH)[:, 0].float()
-        self.length_B = self.length_B + count_B
-        return self.logits_BV
+                self.values_A = self.value_head(hidden_AH)[:, 0].float()
+        self.length_B[active] += count_A
+        return self.logits_AV
 
-    def _logits(self, hidden_BH: Tensor) -> Tensor:
+    def _logits(self, hidden_AH: Tensor) -> Tensor:
         head = self.head
-        logits = torch.nn.functional.linear(hidden_BH, head.weight, head.bias).float()
+        logits = torch.nn.functional.linear(hidden_AH, head.weight, head.bias).float()
         if head.scale != 1.0:
             logits = logits * head.scale
         if head.softcap is not None:
@@ -346,17 +371,20 @@ class Session:
 
     def values(self, rows: Sequence[int]) -> list[float]:
         """The critic's values of the states that some rows act in next."""
-        assert self.values_B is not None
-        return self.values_B[torch.as_tensor(rows, device=self.device)].tolist()
+        assert self.values_A is not None
+        return self.values_A[self._index(rows)].tolist()
+
+    def _index(self, rows: Sequence[int]) -> Tensor:
+        return torch.tensor([self.order.index(row) for row in rows], device=self.device)
 
     def sample(
         self, rows: Sequence[int], keys: Sequence[int], positions: Sequence[int],
         reflected: Sequence[bool] | None,
     ) -> tuple[list[int], list[float], list[float]]:  # fmt: skip
-        """Tokens, their log-probabilities and thresholds for some rows, by their keys."""
-        index = torch.as_tensor(rows, device=self.device)
-        whole = len(rows) == self.logits_BV.shape[0]
-        logits = self.logits_BV if whole else self.logits_BV.index_select(0, index)
+        """Tokens, their log-probabilities and thresholds for some of the rows that got tokens last,
+        by their keys."""
+        whole = list(rows) == self.order[: len(self.logits_AV)]
+        logits = self.logits_AV if whole else self.logits_AV.index_select(0, self._index(rows))
         signed = [key - (1 << 64) if key >> 63 else key for key in keys]
         token_B, logprob_B, threshold_B, _ = sample(
             logits, torch.tensor(signed, device=self.device),

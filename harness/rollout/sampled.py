@@ -139,8 +139,7 @@ class Sampled:
             live = [live[i] for i in kept]
             if not live:
                 return
-            if len(kept) < len(session.logits_BV):
-                session.select(kept)
+            session.select(kept)
             session.feed([e.pending for e in live])
             for episode in live:
                 episode.pending = []

@@ -46,7 +46,7 @@ def decoded(model, inference, rows, prompt):
     """Log-probabilities at every step of forced rows, decoded together one token a step."""
     policy = Resident().policy(model, inference)
     session = policy.open([prompt], [0] * len(rows))
-    steps = [session.logits_BV.log_softmax(-1)]
+    steps = [session.logits_AV.log_softmax(-1)]
     for t in range(len(rows[0])):
         steps.append(session.feed([[row[t]] for row in rows]).log_softmax(-1))
     return torch.stack(steps, 1)

@@ -65,10 +65,9 @@ def test_values_are_the_heads_of_the_states_that_rows_act_in(critic):
     prompts = [[1, 9, 10], [1, 12, 13, 14]]
     session = policy.open(prompts, [0, 1, 1])
     session.feed([[8], [], [9]])
-    session.select([2, 0])
     module = build_module(critic)
     rows = [[*prompts[1], 9], [*prompts[0], 8]]
-    for value, ids in zip(session.values([0, 1]), rows, strict=True):
+    for value, ids in zip(session.values([2, 0]), rows, strict=True):
         hidden = module.base_model(torch.tensor([ids])).last_hidden_state[0, -1]
         by_hand = hidden @ critic.tensors[HEAD[0]][0] + critic.tensors[HEAD[1]][0]
         assert value == pytest.approx(float(by_hand), abs=1e-5)

@@ -164,6 +164,41 @@ def test_a_round_of_any_causal_model(model, tmp_path):
     assert len(moved) >= 0.8 * len(model.tensors)
 
 
+@pytest.mark.parametrize("kind", ["llama", "mamba"])
+def test_rows_that_wait_are_not_computed_and_lose_nothing(kind, tmp_path):
+    model = made(kind, tmp_path)
+    iota = Inference(
+        serializer=Plain(), context=CONTEXT, max_episode_tokens=8, max_turn_tokens=4,
+        attention="eager",
+    )  # fmt: skip
+    policy = Resident().policy(model, iota)
+    session = policy.open([[1, 5, 26], [1, 7]], [0, 1, 1, 0])
+    counted: list[int] = []
+    base = session.module.base_model
+    hook = base.register_forward_pre_hook(
+        lambda _, args, words: counted.append(len(words["input_ids"])), with_kwargs=True
+    )
+    rows = [[1, 5, 26], [1, 7], [1, 7], [1, 5, 26]]
+    fed = [
+        [[3], [4], [5], [6]], [[], [8], [], [9]], [[], [], [], [10]], [[11, 12], [], [13], []],
+        [[14], [15, 16, 17], [18], [19]],
+    ]  # fmt: skip
+    for step, new in enumerate(fed):
+        logits = session.feed(new)
+        rows = [[*row, *more] for row, more in zip(rows, new, strict=True)]
+        going = [row for row, more in zip(rows, new, strict=True) if more]
+        for found, row in zip(logits, going, strict=True):
+            alone = policy.open([row], [0]).logits_AV[0]
+            assert found.numpy() == pytest.approx(alone.numpy(), abs=1e-5), step
+            counted.pop()  # the one that ran alone
+    hook.remove()
+    assert counted == [4, 2, 1, 2, 4]
+    session.select([3, 1])
+    for found, row in zip(session.feed([[3], [4]]), ([*rows[3], 3], [*rows[1], 4]), strict=True):
+        alone = policy.open([row], [0]).logits_AV[0]
+        assert found.numpy() == pytest.approx(alone.numpy(), abs=1e-5)
+
+
 def test_an_attention_that_a_model_lacks_is_refused(tmp_path):
     resident = Resident()
     resident.load(made("gemma2", tmp_path))

@@ -34,7 +34,7 @@ def test_before_the_first_step_every_ratio_is_one(play, update, kind, dtype):
     # the rollout of an adapted model after an update, with the adapter in place
     after = update(made.resident)(made.state, made.G, SEED).state
     policy = made.resident.policy(after.model, made.iota)
-    logits = policy.open([[1, 5, 26, 27]], [0]).logits_BV[0]
+    logits = policy.open([[1, 5, 26, 27]], [0]).logits_AV[0]
     own = build_module(made.copies(after).model, attention="sdpa")
     expected = own(torch.tensor([[1, 5, 26, 27]])).logits[0, -1].float()
     assert torch.allclose(logits, expected, atol=1e-5 if dtype == "float32" else 0.2)

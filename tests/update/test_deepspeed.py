@@ -138,7 +138,7 @@ def test_every_stage_of_zero_is_a_function_of_the_state(play, update, dtype, sta
             assert f"master/{name}" not in own.optimizer.tensors
     # a policy on the sharded module gives what one on an engine of its own gives
     logits = [
-        r.policy(own.model, made.iota).open([[1, 5, 26]], [0]).logits_BV
+        r.policy(own.model, made.iota).open([[1, 5, 26]], [0]).logits_AV
         for r in (resident, Resident())
     ]
     assert torch.allclose(*logits, atol=1e-5 if dtype == "float32" else 0.1)
