@@ -75,7 +75,7 @@ class View:
         seconds = metrics.get("seconds/total", 0.0)
         self.console.print(
             f"{n:4d}  reward {metrics['reward/mean']:6.3f}  {verdict}  "
-            f"kl {metrics['policy/kl']:.4f}  entropy {metrics['policy/entropy']:.2f}  "
+            f"{shift(metrics)}  "
             f"{int(cost['tokens/sampled']):,} tokens  {seconds:.2f} s  "
             f"{found_again(found)}[dim]{identity[7:19]}[/]"
         )
@@ -106,3 +106,10 @@ def avoided(cost: Mapping[str, float]) -> str:
     flops = sum(v for k, v in cost.items() if k.startswith("flops/"))
     work = f"{cost.get('tokens/sampled', 0):,.0f} sampled tokens and {flops:.1e} FLOP"
     return f"{seconds:.1f} s, {work}, found in the memo"
+
+
+def shift(metrics: Mapping[str, float]) -> str:
+    """How far an update went: of the proposed policy where it was scored, else of the gradient."""
+    if "policy/kl" not in metrics:
+        return f"grad norm {metrics['grad_norm']:.3f}"
+    return f"kl {metrics['policy/kl']:.4f}  entropy {metrics['policy/entropy']:.2f}"

@@ -26,6 +26,7 @@ from harness.kernels.philox_sample import sample
 from harness.policies.critic import has_critic
 from harness.policies.inference import Inference
 from harness.policies.model import build_module, load_tokenizer, places_of
+from harness.policies.thin import linear, thinned
 from harness.policies.trees import attention_mask, computes_trees
 from harness.round import Stamp
 from harness.world import ALONE, World
@@ -116,7 +117,7 @@ class Resident:
             own = {name: tensor.clone() for name, tensor in model.tensors.items()}
             self.drop()
             # every model has the eager path; `attend` chooses another
-            self.module = build_module(model.with_tensors(own), attention="eager")
+            self.module = thinned(build_module(model.with_tensors(own), attention="eager"))
             self.masked = computes_trees(self.module)
             self.meta, self.names, self.current = model.meta, tuple(model.tensors), model.id
         elif self.current != model.id:
@@ -362,7 +363,7 @@ class Session:
 
     def _logits(self, hidden_AH: Tensor) -> Tensor:
         head = self.head
-        logits = torch.nn.functional.linear(hidden_AH, head.weight, head.bias).float()
+        logits = linear(hidden_AH, head.weight, head.bias).float()
         if head.scale != 1.0:
             logits = logits * head.scale
         if head.softcap is not None:

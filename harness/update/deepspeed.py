@@ -9,10 +9,10 @@ the LM head, and trees without rows skip the model. Prefixes that a group shares
 unless the model takes no mask for it: then each episode is computed alone.
 The report is a function of the inputs: verdicts, tokens, steps, `prefixes` and the metrics
 
-    loss, grad_norm, policy/kl (k3 of M̃ against the recorded log-probabilities), policy/entropy
-    of M̃, policy/clip_fraction (where the objective has bounds), policy/ratio_max, value/loss and
+    loss, grad_norm, policy/clip_fraction (where the objective has bounds), value/loss and
     value/explained_variance of the recorded values (where it has a critic's loss),
-    rollout/mismatch (mean |log π_trainer − log π_rollout|).
+    rollout/mismatch (mean |log π_trainer − log π_rollout|), and with `score_after` of M̃:
+    policy/kl (k3 against the recorded log-probabilities), policy/entropy, policy/ratio_max.
 
 Ranks each take whole prefix trees, and gradients are summed over them. For every number of ranks
 and every ZeRO stage a state has the same identifier, whoever holds it in whatever parts, and loads
@@ -59,6 +59,8 @@ class DeepSpeed:
     micro_tokens: int = 4096
     """Padded tokens that are forwarded together."""
     share_prefixes: bool = True
+    score_after: bool = field(default=True, metadata={"identity": "unless default"})
+    """Score Γ under M̃ after the last step, a forward pass: gates of KL and of ratios read it."""
     checkpointing: bool = False
     """Activation checkpointing."""
     threads: int = 1
@@ -86,6 +88,12 @@ class DeepSpeed:
             )
         if not self.gates:
             raise ValueError("update.gates is empty; choose at least one, such as finite or always")
+        for name, gate in self.gates.items():
+            if not self.score_after and getattr(gate, "scores_after", False):
+                raise ValueError(
+                    f"update.score_after is false, and update.gates.{name} reads what it finds; "
+                    "leave it true, or drop the gate"
+                )
         keys.check(self.deepspeed)
 
     def config(self, dtype: Any) -> dict[str, Any]:
@@ -143,7 +151,7 @@ class DeepSpeed:
             )
         )  # fmt: skip
         steps = self.epochs * self.minibatches
-        passes = 1 + objective.scores_old + (steps if objective.passes == 2 else 0)
+        passes = self.score_after + objective.scores_old + (steps if objective.passes == 2 else 0)
         return {"tokens": self.epochs * trained, "tokens_scored": passes * scored, "steps": steps}
 
     def _engine(self, state: State) -> tuple[Any, State]:
@@ -341,10 +349,7 @@ class Training:
 
     def report(self) -> dict[str, Any]:
         """Work done and metrics, after the last step."""
-        after_T, entropy_T = self.score(self.all_T)
-        moved = after_T[self.all_T].astype(np.float64) - self.G.arrays["logprobs"][self.all_T]
-        held = np.clip(moved, -20, 20)
-        ratio = np.exp(held)
+        after = self.after() if self.settings.score_after else {}
         clipped, gaps = _joined(self.clipped), _joined(self.gaps)
         own = [self.tokens, self.scored, self.loss, total(clipped), len(clipped), total(gaps),
                len(gaps), self.value_loss]  # fmt: skip
@@ -354,9 +359,7 @@ class Training:
             # with two passes each rank knows the whole loss
             "loss": (self.loss if self.settings.objective.passes == 2 else loss) + value,
             "grad_norm": max(self.norms, default=0.0),
-            "policy/kl": mean(ratio - 1 - held),
-            "policy/entropy": mean(entropy_T[self.all_T]),
-            "policy/ratio_max": float(np.max(ratio, initial=1.0)),
+            **after,
             "rollout/mismatch": sums[2] / max(sums[3], 1),
             "update/lr": self.settings.schedule.at(
                 max(self.engine.step_count - 1, 0), self.settings.lr
@@ -373,6 +376,18 @@ class Training:
             "steps": self.steps, "tokens": tokens, "tokens_scored": scored,
             "rows": int(self.live_T.sum()), "metrics": metrics, "prefixes": self.prefixes,
         }  # fmt: skip
+
+    def after(self) -> dict[str, float]:
+        """Metrics of M̃ on the rows of Γ."""
+        after_T, entropy_T = self.score(self.all_T)
+        moved = after_T[self.all_T].astype(np.float64) - self.G.arrays["logprobs"][self.all_T]
+        held = np.clip(moved, -20, 20)
+        ratio = np.exp(held)
+        return {
+            "policy/kl": mean(ratio - 1 - held),
+            "policy/entropy": mean(entropy_T[self.all_T]),
+            "policy/ratio_max": float(np.max(ratio, initial=1.0)),
+        }
 
 
 def total(values: np.ndarray) -> float:

@@ -2,12 +2,15 @@ import numpy as np
 import pytest
 import torch
 
+from harness.console import shift
 from harness.identity import Version
 from harness.policies.resident import Resident
 from harness.round import Decision, Seed
 from harness.update.deepspeed import DeepSpeed, Training
 from harness.update.gates.always import Always
 from harness.update.gates.finite import Finite
+from harness.update.gates.kl import KL
+from harness.update.gates.ratio import Ratio
 from harness.update.keys import OWNED, STATEFUL
 from harness.update.objectives.gspo import GSPO
 from harness.update.objectives.ppo import PPO
@@ -246,6 +249,29 @@ def test_credit_of_nothing_takes_no_step(play, update):
     assert (P.report["steps"], P.report["tokens"], P.report["rows"]) == (0, 0, 0)
     assert P.state.exact() == made.state.exact()
     assert P.report["metrics"]["grad_norm"] == 0
+
+
+def test_what_is_not_scored_after_is_no_other_proposal(play, update):
+    made = play()
+    with_it, without = (
+        update(made.resident, score_after=after)(made.state, made.G, SEED)
+        for after in (True, False)
+    )
+    assert with_it.state.model.id == without.state.model.id
+    assert (without.report["tokens_scored"], with_it.report["tokens_scored"] > 0) == (0, True)
+    lost = set(with_it.report["metrics"]) - set(without.report["metrics"])
+    assert lost == {"policy/kl", "policy/entropy", "policy/ratio_max"}
+    U = update(made.resident, score_after=False)
+    assert U.most(made.G)["tokens_scored"] == 0
+    assert "grad norm 0.5" in shift({"grad_norm": 0.5})
+    assert "kl" in shift(with_it.report["metrics"])
+
+
+@pytest.mark.parametrize("gate", [KL(), Ratio()])
+def test_a_gate_of_what_is_not_scored_is_refused(gate):
+    message = "update.score_after is false, and update.gates.far reads what it finds; leave it"
+    with pytest.raises(ValueError, match=message):
+        DeepSpeed(objective=PPO(), gates={"far": gate}, score_after=False)
 
 
 def test_two_passes_and_a_correction_propose_too(play, update):

@@ -21,6 +21,8 @@ class KL:
     """The update moves the policy no further than a budget of KL from where it sampled."""
 
     version: ClassVar[str] = "1"
+    scores_after: ClassVar[bool] = True
+    """It reads what the updater finds with `score_after`."""
     budget: float = 0.1
 
     def __post_init__(self) -> None:

@@ -21,6 +21,8 @@ class Ratio:
     """No token's probability explodes against the one it was sampled with."""
 
     version: ClassVar[str] = "1"
+    scores_after: ClassVar[bool] = True
+    """It reads what the updater finds with `score_after`."""
     max: float = 10.0
 
     def __post_init__(self) -> None:
