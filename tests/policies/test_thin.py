@@ -13,7 +13,7 @@ def turned(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("rows", [(1,), (3, 1), (16, 4), (2, 0), (64,)], ids=str)
+@pytest.mark.parametrize("rows", [(1,), (3, 1), (4,), (2, 2)], ids=str)
 @pytest.mark.parametrize("bias", [True, False])
 @torch.no_grad()
 def test_a_thin_product_is_as_exact_as_torch(turned, rows, bias):
@@ -27,7 +27,7 @@ def test_a_thin_product_is_as_exact_as_torch(turned, rows, bias):
     assert found.shape == own.shape
     assert found.is_contiguous()
     assert len(turned) == 1
-    error, torchs = ((y.double() - exact).abs().max() if y.numel() else 0 for y in (found, own))
+    error, torchs = ((y.double() - exact).abs().max() for y in (found, own))
     assert error <= 1.5 * torchs + 1e-5
 
 
@@ -35,7 +35,8 @@ def test_other_products_are_torchs_own(turned):
     x, weight = torch.randn(4, 256), torch.randn(300, 256)
     with torch.no_grad():
         for a, w in (
-            (torch.randn(65, 256), weight), (x, weight[:200]), (x.bfloat16(), weight.bfloat16()),
+            (torch.randn(5, 256), weight), (x[:0], weight), (x, weight[:200]),
+            (x.bfloat16(), weight.bfloat16()),
         ):  # fmt: skip
             assert torch.equal(thin.linear(a, w), torch.nn.functional.linear(a, w))
     weight.requires_grad_()
