@@ -7,6 +7,7 @@ python -m harness VERB …                   read, check and use what was record
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -81,6 +82,10 @@ def refuse(error: BaseException) -> int:
         # who read our output is gone: nothing more can be said to them
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    if full(error):
+        said = f"error: the disk is full ({first_line(error)}); free some room, and the same "
+        print(f"{said}command goes on from the last record", file=sys.stderr)
+        return 1
     code = 2 if isinstance(error, ValueError | OSError) else 1 if negative(error) else -1
     if code < 0 or os.environ.get("HARNESS_TRACEBACK"):
         return -1
@@ -89,6 +94,22 @@ def refuse(error: BaseException) -> int:
         text = f"{error.filename}: {error.strerror}"
     print(f"error: {text}", file=sys.stderr)
     return code
+
+
+def full(error: BaseException) -> bool:
+    """Whether an error says that there is no room left, whoever noticed."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return True
+    said = str(error)
+    return any(words in said for words in ("database or disk is full", os.strerror(errno.ENOSPC)))
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without what follows."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200]
 
 
 def negative(error: BaseException) -> bool:

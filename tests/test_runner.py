@@ -339,6 +339,41 @@ def test_twenty_kills_leave_no_trace(tmp_path_factory, empty_ledger, apart, here
             assert same
 
 
+@pytest.fixture
+def small_disk(tmp_path, empty_ledger):
+    """A folder on a disk of its own, and what gives that disk another size."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def sized(megabytes, *more):
+        options = ",".join([f"size={megabytes}m", *more])
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+    if not sized(8):
+        pytest.skip("this process may not mount a disk")
+    shutil.copy(empty_ledger, folder / "mlflow.db")
+    yield folder, lambda megabytes: sized(megabytes, "remount")
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_loses_no_record(small_disk, here, undisturbed):
+    folder, resize = small_disk
+    words = (*SMALL, f"rounds={ROUNDS}", "store.snapshot_every=1")
+    said = here(folder, *words)
+    assert said.code == 1
+    assert re.fullmatch(
+        r"error: the disk is full \([^\n]+\); free some room, and the same command goes on from the "
+        r"last record\n", said.err
+    )  # fmt: skip
+    assert resize(200)
+    committed = identities(here, folder) if here(folder, "log").code == 0 else []
+    assert committed == identities(here, undisturbed)[: len(committed)]
+    assert here(folder, *words).code == 0
+    assert here(folder, "verify").code == 0
+    assert identities(here, folder) == identities(here, undisturbed)
+
+
 def test_a_terminal_shows_the_phase_the_speed_the_reward_and_the_cost(project, apart):
     master, slave = pty.openpty()
     # long enough in each phase for the line to be drawn
