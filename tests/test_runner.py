@@ -363,8 +363,8 @@ def test_a_full_disk_is_one_sentence_and_loses_no_record(small_disk, here, undis
     said = here(folder, *words)
     assert said.code == 1
     assert re.fullmatch(
-        r"error: the disk is full \([^\n]+\); free some room, and the same command goes on from the "
-        r"last record\n", said.err
+        r"error: the disk is full \([^\n]+\); free some room, and the same command goes on from "
+        r"the last record\n", said.err
     )  # fmt: skip
     assert resize(200)
     committed = identities(here, folder) if here(folder, "log").code == 0 else []

@@ -349,6 +349,7 @@ def test_two_hundred_rounds_replay_in_fresh_processes(tmp_path, smollm2_folder):
         "rloo": [*small, "credit=rloo", "memo=off"],
         "top": [*small, "inference.top_k=8", "seeds.root=7"],
         "pairs": [*small, "seeds=antithetic", "rounds=42"],
+        "gated": ["+round=gated", "rounds=10"],
         "smollm2": ["+round=smollm2_arithmetic", "rounds=20"],
     }
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
