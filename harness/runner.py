@@ -34,7 +34,7 @@ from harness.preflight import no_branch, preflight
 from harness.promise import Promise, kept, pending, promised
 from harness.round import Decision, Maps, Record, Seeds, State, execute
 from harness.stages import Stages
-from harness.states import States
+from harness.states import States, Writer
 from harness.store import Store
 from harness.stored import at_rest
 from harness.summary import shown, summary_of
@@ -145,6 +145,10 @@ class Session:
     tokenizer: Any
     largest: dict[str, float] = field(default_factory=dict)
     certified: bool | None = None
+    writer: Writer = field(default_factory=Writer)
+
+    def __post_init__(self) -> None:
+        self.resident.settle = self.writer.wait
 
     @classmethod
     def open(
@@ -211,6 +215,7 @@ class Session:
 
     def keep_head(self, state: State) -> None:
         """Store the state to go on from; one that was found again is computed when it is needed."""
+        self.writer.wait()
         if pending(state) is None:
             self.states.keep(state)
 
@@ -313,6 +318,8 @@ class Session:
             entry = self.lineage.append(
                 head, record.exact(), sealed, branch=e.branch, artifacts=artifacts, attempt=attempt
             )
+            if self._due(n) and self._beside(record):
+                self.writer.begin(partial(self.states.keep, record.resulting))
             self.lineage.outside(entry, "harness/seconds", time.monotonic() - began)
         if self.largest:
             cost = budget.cost_of(entry.document)
@@ -337,7 +344,8 @@ class Session:
         return OmegaConf.to_yaml(OmegaConf.create(dict(self.experiment.document))).encode()
 
     def _keep_evidence(self, record: Record, n: int) -> None:
-        """Store X, Z, F, Γ, ι and the source; and the state, by policy, before the commit."""
+        """Store X, Z, F, Γ, ι and the source before the commit; and the state, if it is due and is
+        not to be written beside the next rollout."""
         for value in (record.X, record.Z, record.F, record.G, self.inference.document, archive()):
             self.store.put(value)
         if self.snapshot_every > 1 and self.certified is None:
@@ -348,8 +356,17 @@ class Session:
                     f"store.snapshot_every is {self.snapshot_every}, but running U again did not "
                     "give the same state on this platform; set it to 1"
                 )
-        if (n + 1) % self.snapshot_every == 0:
+        if self._due(n) and not self._beside(record):
             self.states.keep(record.resulting)
+
+    def _due(self, n: int) -> bool:
+        return (n + 1) % self.snapshot_every == 0
+
+    def _beside(self, record: Record) -> bool:
+        """Whether the state may be written while the next rollout runs: it can be made again, and
+        its bytes lie here."""
+        here = self.resident.world.size == 1 and pending(record.resulting) is None
+        return here and bool(self.certified)
 
     def _sealed(self, record: Record, stages: Stages) -> dict[str, Any]:
         report = {k: v for k, v in record.proposal.report.items() if k != "metrics"}

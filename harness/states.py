@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,25 @@ class States:
         found = same and again.decision is record.proposal.decision
         note(self.store, version, found)
         return found
+
+
+@dataclass
+class Writer:
+    """Stores a state beside what comes next, until what holds it is about to change."""
+
+    written: Future[None] | None = None
+
+    def begin(self, write: Callable[[], None]) -> None:
+        self.wait()
+        pool = ThreadPoolExecutor(1, "states")
+        self.written = pool.submit(write)
+        pool.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Until nothing is being written. Raises what the writing raised."""
+        written, self.written = self.written, None
+        if written is not None:
+            written.result()
 
 
 def certified(store: Store, version: Mapping[str, Any]) -> bool | None:

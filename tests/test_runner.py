@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import errno
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -337,6 +339,60 @@ def test_twenty_kills_leave_no_trace(tmp_path_factory, empty_ledger, apart, here
             table.writerow([trial, after, f"{moment:.2f}", left, green, same, *origin])
             assert green
             assert same
+
+
+def written(monkeypatch, then=lambda: None):
+    """Where and when models are stored from here on: the thread, and what runs when it begins."""
+    from harness import store
+
+    seen, publish = [], store._publish
+
+    def watched(value, path):
+        if value.kind == "model":
+            seen.append(threading.current_thread().name)
+            then()
+        publish(value, path)
+
+    monkeypatch.setattr(store, "_publish", watched)
+    return seen
+
+
+def test_a_state_is_written_beside_the_next_rollout_and_before_the_next_update(
+    undisturbed, project, here, monkeypatch
+):
+    from harness.update.engine import Engine
+
+    events, step = [], Engine.step
+    monkeypatch.setattr(Engine, "step", lambda *given: (events.append("step"), step(*given))[1])
+    slowly = lambda: (events.append("begun"), time.sleep(0.5), events.append("written"))  # noqa: E731
+    seen = written(monkeypatch, slowly)
+    assert here(project, *SMALL, f"rounds={ROUNDS}").code == 0
+    assert any(name.startswith("states") for name in seen)
+    begun = [i for i, event in enumerate(events) if event == "begun"]
+    # no weight changes in between
+    assert {events[i + 1] for i in begun} == {"written"}
+    assert "step" in events[begun[-2] :]
+    assert identities(here, project) == identities(here, undisturbed)
+    assert here(project, "verify", "--deep").code == 0
+
+
+def test_a_state_that_cannot_be_written_beside_ends_the_next_round_and_loses_nothing(
+    undisturbed, project, here, monkeypatch
+):
+    def full():
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        written(patch, full)
+        said = here(project, *SMALL, f"rounds={ROUNDS}")
+    assert said.code == 1
+    assert said.err.startswith("error: the disk is full")
+    kept = identities(here, project)
+    assert 0 < len(kept) < ROUNDS
+    assert here(project, "verify").code == 0
+    assert here(project, *SMALL, f"rounds={ROUNDS}").code == 0
+    assert identities(here, project) == identities(here, undisturbed)
 
 
 @pytest.fixture

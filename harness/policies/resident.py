@@ -108,9 +108,13 @@ class Resident:
     """What users of the module keep beside it, by name; dropped with the module."""
     world: World = ALONE
     """The ranks that hold such a module together."""
+    settle: Callable[[], None] = lambda: None
+    """Called before what is in memory changes: somebody may be reading it."""
 
     def load(self, model: Any) -> Any:
         """The module with this model's weights."""
+        if self.current != model.id:
+            self.settle()
         # a module that an engine trains has its hooks, and may have its parameters shared out
         taken = bool(self.caches) and self.current != model.id
         if self.module is None or self.meta != model.meta or taken:

@@ -119,6 +119,7 @@ class DeepSpeed:
                 f"this update is that of {self.ranks} ranks, and {world.size} are running; give "
                 f"ranks={self.ranks}"
             )
+        self.resident.settle()
         world.call("U", artifacts=(state.model, state.optimizer), value=G, seed=seed.hex)
         engine, state = self._engine(state)
         self.resident.attend(self.attention, "update.attention")
