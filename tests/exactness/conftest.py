@@ -1,6 +1,11 @@
+import sys
+from pathlib import Path
+
 import pytest
 
 from harness.exactness.recorded import Recorded
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "policies"))
 
 
 @pytest.fixture(scope="session")
