@@ -30,6 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from harness.ending import ASKED, ask, heed
 from harness.round import Seed, State
 from harness.world import ALONE, World, unpacked
 
@@ -366,16 +367,19 @@ def failing() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         # one failure is enough: what is being cleaned up is left to end
         if sys.exc_info()[0] is not None:
+            ask(number)
             return
         if any(gone(process) for process in PEERS):
             raise Lost("another rank has ended")
-        raise SystemExit(128 + number)
+        ask(number)
+        heed()
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        ASKED.clear()
 
 
 def fail(error: BaseException, world: World) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from harness import ranks
 from harness.budget import Guard
 from harness.console import View
+from harness.ending import heed
 from harness.finder import Finder
 from harness.ledger.attempt import Attempt
 
@@ -50,6 +51,7 @@ class Stages:
             self.view.sampled(count)
 
     def __call__(self, name: str, thunk: Callable[[], T]) -> T:
+        heed()
         self.view.phase(name)
         self.name, self.began = name, time.monotonic()
         try:

@@ -24,10 +24,11 @@ ALLOWED = {
     "round": {"identity"},
     "forms": {"identity", "round"},
     "durable": set(),
+    "ending": set(),
     "store": {"identity", "round", "forms", "durable"},
     "console": {"identity", "round", "forms"},
     "pages": {"identity", "round", "forms", "kernels"},
-    "ledger": {"identity", "round", "store", "forms", "durable"},
+    "ledger": {"identity", "round", "store", "forms", "durable", "ending"},
     **dict.fromkeys(FAMILIES, LEAVES | SHARED),
 }
 MLFLOW = {"ledger", "store"}

@@ -1,5 +1,6 @@
 """A lineage goes on from wherever it was left."""
 
+import contextlib
 import csv
 import dataclasses
 import errno
@@ -300,6 +301,25 @@ def test_a_terminated_process_marks_its_attempt(project, apart, here):
         if found := re.search(r"attempt at round \d+ \(killed", here(project, "log").out):
             break
     assert found
+
+
+def test_a_signal_that_a_library_swallowed_ends_the_process_before_the_next_map(
+    project, here, monkeypatch
+):
+    from harness.feedback.verified import Verified
+
+    feedback, rounds = Verified.__call__, []
+
+    def swallowing(self, *given):
+        rounds.append(given)
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return feedback(self, *given)
+
+    monkeypatch.setattr(Verified, "__call__", swallowing)
+    assert here(project, *SMALL, "rounds=3").code == 143
+    assert len(rounds) == 1
+    assert re.search(r"attempt at round 0 \(killed", here(project, "log").out)
 
 
 @pytest.mark.slow

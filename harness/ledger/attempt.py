@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from harness.ending import ASKED, ask, heed
 from harness.ledger.connection import retrying
 from harness.ledger.entry import NEXT, STATE, Entry
 
@@ -135,7 +136,8 @@ def terminable() -> Iterator[None]:
     """SIGTERM as an exception, so that what is under way is marked before the process ends."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        ask(number)
+        heed()
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -145,3 +147,4 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        ASKED.clear()
