@@ -204,7 +204,7 @@ def test_ranks_evaluate_a_proposal_together(tmp_path):
     assert same["before"] == found["before"]
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_rank_fails_the_round_and_leaves_the_lineage(tmp_path, victim):
     process = rolling_out(tmp_path)
     os.kill(rank_of(process.pid, victim), signal.SIGKILL)

@@ -39,6 +39,7 @@ def test_a_record_of_two_ranks_replays_on_two(folder):
     assert {s["stage"]: s["verdict"] for s in row["stages"]} == dict.fromkeys("ωSRFCUAr", "same")
 
 
+@pytest.mark.slow
 def test_a_chain_of_two_ranks_replays_record_by_record(folder):
     said = command(folder, "replay", "two", "--all", "--stage", "U")
     assert "two: 2 of 2 rounds came out the same" in said.stdout
